@@ -1,0 +1,31 @@
+// Package depstmp keeps go.mod whole while the packages that use it are being written. Removed before release.
+package depstmp
+
+import (
+	_ "github.com/Shopify/toxiproxy/v2"
+	_ "github.com/anishathalye/porcupine"
+	_ "github.com/aws/aws-sdk-go-v2/config"
+	_ "github.com/aws/aws-sdk-go-v2/credentials"
+	_ "github.com/aws/aws-sdk-go-v2/service/s3"
+	_ "github.com/aws/smithy-go"
+	_ "github.com/cockroachdb/datadriven"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/johannesboyne/gofakes3"
+	_ "github.com/johannesboyne/gofakes3/backend/s3mem"
+	_ "github.com/klauspost/compress/zstd"
+	_ "github.com/prometheus/client_golang/prometheus"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/spf13/cobra"
+	_ "github.com/versity/versitygw/embedgw"
+	_ "go.etcd.io/etcd/client/v3"
+	_ "go.etcd.io/etcd/server/v3/embed"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/sys/unix"
+	_ "google.golang.org/grpc/test/bufconn"
+	_ "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	_ "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	_ "k8s.io/kubernetes/pkg/controlplane/apiserver/samples/generic/server"
+	_ "sigs.k8s.io/controller-runtime"
+	_ "sigs.k8s.io/yaml"
+)

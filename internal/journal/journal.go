@@ -1,0 +1,119 @@
+// Package journal is the contract of a totally ordered, durable sequence of
+// opaque records in a data service: the only source of truth of a control
+// plane. It never looks into a record, and holds no driver.
+package journal
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+)
+
+// Slot is a position in a journal, from 1, without gaps. 0 is before the first.
+type Slot uint64
+
+// ID names one journal for good. It is drawn when the journal is created.
+type ID [16]byte
+
+// String is the ID in lower-case hex, 32 characters.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// FormatVersion is the version of the layout that the drivers of this build
+// write. A journal of a newer version is refused with ErrNewerFormat.
+const FormatVersion = 1
+
+// The closed set of errors that callers act on. Drivers wrap them.
+var (
+	// ErrTaken: another record holds the slot. Final: nothing was stored.
+	ErrTaken = errors.New("slot is taken")
+	// ErrAhead: the slot is further past the tail than the driver's Depth
+	// allows. Final: nothing was stored.
+	ErrAhead = errors.New("slot is ahead of the tail")
+	// ErrTooLarge: the record is longer than Info.MaxRecord. Final: nothing
+	// was stored.
+	ErrTooLarge = errors.New("record is too large")
+	// ErrTrimmed: the slots asked for are below the floor and gone.
+	ErrTrimmed = errors.New("slot is trimmed")
+	// ErrClosed: the journal was closed in this process. Nothing was stored.
+	ErrClosed = errors.New("journal is closed")
+	// ErrNoBlob: no blob has that name.
+	ErrNoBlob = errors.New("no such blob")
+	// ErrNewerFormat: the journal was written by a newer xbernetes.
+	ErrNewerFormat = errors.New("journal has a newer format")
+	// ErrCorrupt: stored bytes do not match their checksum.
+	ErrCorrupt = errors.New("journal is corrupt")
+)
+
+// Info is what a driver knows of its journal once it is open. It never changes.
+type Info struct {
+	ID ID
+	// MaxRecord is the length of the longest record that Append takes, in bytes.
+	MaxRecord int
+	// Exclusive says that no other process can append while this one has the
+	// journal open, so that a reader need not ask the store where the tail is.
+	Exclusive bool
+	// Depth is how many Appends at consecutive slots may be in flight at once,
+	// at least 1. With 1, an Append past the slot after the tail is ErrAhead.
+	Depth int
+}
+
+// Journal is a totally ordered, durable sequence of opaque records. All
+// methods are safe for concurrent use, and end early when ctx does.
+type Journal interface {
+	Info() Info
+
+	// Append stores rec at slot, which must be within Info.Depth after the
+	// tail, the last slot below which no slot is empty. The driver keeps no
+	// reference to rec after it returns.
+	//
+	// nil: stored, durable, and seen by every later Read once all slots below
+	// it are held. ErrTaken, ErrAhead, ErrTooLarge, ErrClosed: not stored, and
+	// never will be by this call. Any other error, that of ctx included: the
+	// outcome is unknown, and the record may still land later; read the slot
+	// before doing anything else, and give the slot nothing but the same bytes
+	// until it is seen to be held.
+	Append(ctx context.Context, slot Slot, rec []byte) error
+
+	// Read returns consecutive records from slot on, at most limit and at
+	// least one if there is one; none if from is past the tail. It may return
+	// fewer than there are: read again until none comes. An acknowledged
+	// record is always returned, also by another process. Below the floor:
+	// ErrTrimmed. Stored bytes that fail their checksum: ErrCorrupt. The
+	// caller owns what is returned.
+	Read(ctx context.Context, from Slot, limit int) ([][]byte, error)
+
+	// Close lets go of the store. Appends in flight end, their outcome unknown.
+	Close() error
+}
+
+// Blobs holds named byte strings beside a journal, for snapshots: a cache,
+// never the truth. A name has one or more parts of [a-z0-9._-], joined by "/".
+// All methods are safe for concurrent use, also by several processes.
+type Blobs interface {
+	// PutBlob stores data under name, whole or not at all, in place of what
+	// was there. After an error the blob is the old one or the new one.
+	PutBlob(ctx context.Context, name string, data []byte) error
+	// GetBlob returns what was stored under name, or ErrNoBlob.
+	GetBlob(ctx context.Context, name string) ([]byte, error)
+	// ListBlobs returns the names that start with prefix, sorted.
+	ListBlobs(ctx context.Context, prefix string) ([]string, error)
+	// DeleteBlob removes name; removing what is not there is no error.
+	DeleteBlob(ctx context.Context, name string) error
+}
+
+// Trimmer deletes the start of a journal. Only the owner may call it, only
+// below a floor that the journal itself records, and only once no Append to
+// those slots can still be in flight.
+type Trimmer interface {
+	// Trim deletes every slot below before. Afterwards Read of one is
+	// ErrTrimmed and Append to one is ErrTaken. After an error some are gone,
+	// oldest first; calling it again goes on.
+	Trim(ctx context.Context, before Slot) error
+}
+
+// Store is what every driver gives: a journal, blobs beside it, and trimming.
+type Store interface {
+	Journal
+	Blobs
+	Trimmer
+}
