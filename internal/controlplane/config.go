@@ -1,0 +1,156 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"time"
+)
+
+// Endpoint says where the etcd v3 API is served. Exactly one of Addresses and
+// Dial is set.
+type Endpoint struct {
+	// Addresses are etcd URLs: http://host:port, https://host:port, unix:///path.
+	Addresses []string
+	// CAFile, CertFile and KeyFile are PEM files for https addresses.
+	CAFile, CertFile, KeyFile string
+	// Dial connects to an etcd API in this process. It is called once for every
+	// client that the API server opens, hundreds of times, and concurrently.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// Prefix is the key prefix of Kubernetes objects; /registry when empty.
+	Prefix string
+}
+
+// Config is what a Server needs to know. The zero value of every optional
+// field is a useful default.
+type Config struct {
+	// Etcd is where the state lives. Required.
+	Etcd Endpoint
+	// DataDir holds what makes this server itself: its id, CA, certificates and
+	// service-account key. It is created, with mode 0700, if it does not exist,
+	// and locked while the server runs. Required.
+	DataDir string
+	// Listen is the address to serve HTTPS on; 127.0.0.1:6443 when empty. Port 0
+	// picks a free port. Nothing else is ever listened on.
+	Listen string
+	// AdvertiseURL is the URL that clients use, written to the kubeconfig; made
+	// from the listening address when empty.
+	AdvertiseURL string
+	// ExtraSANs are further host names and IP addresses in the serving certificate.
+	ExtraSANs []string
+	// Kubeconfig is the file that receives the administrator's kubeconfig, written
+	// atomically with mode 0600 once the server is ready. It replaces the file,
+	// and merges nothing. DataDir/kubeconfig when empty.
+	Kubeconfig string
+	// ContextName names the context, cluster and user in the kubeconfig; "xb" when empty.
+	ContextName string
+	// ServerID overrides the id kept in DataDir. It must be a DNS label, unique
+	// among the servers on one store.
+	ServerID string
+	// Logger receives all messages, klog's included; slog.Default() when nil.
+	Logger *slog.Logger
+	// LeaderElection paces the election among servers on one store.
+	LeaderElection LeaderElection
+	// Options are passed on to the API server.
+	Options Options
+}
+
+// LeaderElection paces the lease by which one of several servers runs the
+// controllers. Longer times mean fewer writes to the store, and a longer pause
+// when the leader is killed; a leader that stops cleanly hands over at once.
+type LeaderElection struct {
+	// Lease is how long others wait before they take over; 120s when zero.
+	Lease time.Duration
+	// Renew is how long the leader tries to renew before it gives up; 80s when zero.
+	Renew time.Duration
+	// Retry is the time between renewals, one write to the store each; 40s when zero.
+	Retry time.Duration
+}
+
+// Options are those settings of kube-apiserver that make sense here, under the
+// names of its flags. On a store with several servers all of them should agree.
+type Options struct {
+	// EncryptionProviderConfig is a file with an EncryptionConfiguration; it is
+	// read again when it changes. Every server on a store needs the same keys.
+	EncryptionProviderConfig string
+	// AuditPolicyFile and AuditLogPath switch the audit log on; path - is stdout.
+	AuditPolicyFile, AuditLogPath string
+	// AuditWebhookConfigFile is a kubeconfig for an audit webhook.
+	AuditWebhookConfigFile string
+	// AuthenticationConfig is a file with an AuthenticationConfiguration (OIDC,
+	// JWT issuers, anonymous access).
+	AuthenticationConfig string
+	// AuthorizationConfig is a file with an AuthorizationConfiguration (webhooks
+	// beside RBAC). RBAC alone when empty.
+	AuthorizationConfig string
+	// AdmissionControlConfig is a file with an AdmissionConfiguration.
+	AdmissionControlConfig string
+	// EnableAdmissionPlugins and DisableAdmissionPlugins adjust the default set.
+	EnableAdmissionPlugins, DisableAdmissionPlugins []string
+	// FeatureGates switches features by name.
+	FeatureGates map[string]bool
+	// RuntimeConfig switches API groups and versions, as in "api/beta": "true".
+	RuntimeConfig map[string]string
+	// EventTTL is how long events are kept; 1h when zero.
+	EventTTL time.Duration
+	// ServiceAccountIssuer is the issuer of service-account tokens, an https URL,
+	// the same on every server; https://kubernetes.default.svc when empty.
+	ServiceAccountIssuer string
+	// Verbosity is klog's -v. Above 0, klog's informational messages are logged
+	// at level Info, else at Debug.
+	Verbosity int
+}
+
+// DefaultIssuer issues service-account tokens unless Options name another.
+const DefaultIssuer = "https://kubernetes.default.svc"
+
+// withDefaults fills in what was left empty and checks the rest.
+func (c Config) withDefaults() (Config, error) {
+	if (len(c.Etcd.Addresses) == 0) == (c.Etcd.Dial == nil) {
+		return c, errors.New("set exactly one of the etcd addresses and the in-process etcd dialer")
+	}
+	if c.DataDir == "" {
+		return c, errors.New("no data directory: set one, it keeps this server's CA and keys")
+	}
+	if c.Etcd.Prefix == "" {
+		c.Etcd.Prefix = "/registry"
+	}
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:6443"
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return c, fmt.Errorf("parse listen address %q (want host:port): %w", c.Listen, err)
+	}
+	if c.AdvertiseURL != "" {
+		if u, err := url.Parse(c.AdvertiseURL); err != nil || u.Scheme != "https" || u.Host == "" {
+			return c, fmt.Errorf("advertised URL %q is not of the form https://host:port", c.AdvertiseURL)
+		}
+	}
+	if c.ServerID != "" && !validServerID(c.ServerID) {
+		return c, fmt.Errorf("server id %q is not a DNS label of at most 40 characters (a-z, 0-9, -)", c.ServerID)
+	}
+	if c.ContextName == "" {
+		c.ContextName = "xb"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Options.ServiceAccountIssuer == "" {
+		c.Options.ServiceAccountIssuer = DefaultIssuer
+	}
+	if c.Options.EventTTL == 0 {
+		c.Options.EventTTL = time.Hour
+	}
+	le := &c.LeaderElection
+	if *le == (LeaderElection{}) {
+		*le = LeaderElection{Lease: 120 * time.Second, Renew: 80 * time.Second, Retry: 40 * time.Second}
+	}
+	// client-go jitters the retry by up to 1.2.
+	if le.Retry <= 0 || float64(le.Renew) <= 1.2*float64(le.Retry) || le.Lease <= le.Renew {
+		return c, fmt.Errorf("leader election wants lease > renew > 1.2 × retry > 0, not %s, %s, %s", le.Lease, le.Renew, le.Retry)
+	}
+	return c, nil
+}

@@ -1,0 +1,236 @@
+package controlplane
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// identity is what makes a server itself: an id and key material, made once in
+// its data directory and reused ever after. The directory is locked until close.
+type identity struct {
+	dir  string
+	lock *os.File
+	id   string
+
+	ca           keyPair // signs the serving and client certificates of this server
+	serving      keyPair
+	admin        keyPair // a client certificate in the group system:masters
+	frontProxyCA keyPair
+	frontProxy   keyPair // the client certificate shown to aggregated API servers
+
+	serviceAccountKey []byte // PEM, private
+	serviceAccountPub []byte // PEM, public
+}
+
+var serverIDPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+func validServerID(s string) bool { return serverIDPattern.MatchString(s) }
+
+// openIdentity locks dir, and reads the identity in it, making what is missing
+// or about to expire. sans are the names that the serving certificate must cover.
+func openIdentity(dir, serverID string, sans []string) (*identity, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
+		return nil, fmt.Errorf("create data directory: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	id := &identity{dir: dir, lock: lock}
+	if err := id.load(serverID, sans); err != nil {
+		id.close()
+		return nil, err
+	}
+	return id, nil
+}
+
+func (id *identity) load(serverID string, sans []string) error {
+	var err error
+	if id.id, err = loadServerID(filepath.Join(id.dir, "server-id"), serverID); err != nil {
+		return err
+	}
+	if id.ca, err = id.authority("ca", "xbernetes-ca-"+id.id); err != nil {
+		return err
+	}
+	if id.frontProxyCA, err = id.authority("front-proxy-ca", "xbernetes-front-proxy-ca-"+id.id); err != nil {
+		return err
+	}
+	for _, leaf := range []struct {
+		into *keyPair
+		ca   keyPair
+		file string
+		leaf leafSpec
+	}{
+		{&id.serving, id.ca, "serving", leafSpec{name: "xbernetes", sans: sans, server: true}},
+		{&id.admin, id.ca, "admin", leafSpec{name: "xbernetes-admin:" + id.id, groups: []string{"system:masters"}}},
+		{&id.frontProxy, id.frontProxyCA, "front-proxy-client", leafSpec{name: frontProxyName}},
+	} {
+		if *leaf.into, err = id.leaf(leaf.file, leaf.ca, leaf.leaf); err != nil {
+			return err
+		}
+	}
+	return id.loadServiceAccountKey()
+}
+
+// close unlocks the data directory.
+func (id *identity) close() { _ = id.lock.Close() }
+
+func (id *identity) path(name string) string { return filepath.Join(id.dir, "pki", name) }
+
+// authority reads the CA in <file>.crt and <file>.key, or makes it. A CA is
+// never replaced: that would cut off every client that trusts it.
+func (id *identity) authority(file, name string) (keyPair, error) {
+	kp, err := readKeyPair(id.path(file+".crt"), id.path(file+".key"))
+	if errors.Is(err, fs.ErrNotExist) {
+		if kp, err = newAuthority(name); err == nil {
+			err = kp.write(id.path(file+".crt"), id.path(file+".key"))
+		}
+	}
+	if err != nil {
+		return keyPair{}, fmt.Errorf("load CA %s: %w", id.path(file+".crt"), err)
+	}
+	return kp, nil
+}
+
+// leaf reads a certificate, and issues it anew when it is missing, does not fit
+// the spec, was signed by another CA, or nears its end.
+func (id *identity) leaf(file string, ca keyPair, spec leafSpec) (keyPair, error) {
+	kp, err := readKeyPair(id.path(file+".crt"), id.path(file+".key"))
+	if err == nil && spec.fits(kp, ca) {
+		return kp, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return keyPair{}, fmt.Errorf("load certificate %s (delete it and its key to have it issued again): %w", id.path(file+".crt"), err)
+	}
+	if kp, err = newLeaf(ca, spec); err == nil {
+		err = kp.write(id.path(file+".crt"), id.path(file+".key"))
+	}
+	if err != nil {
+		return keyPair{}, fmt.Errorf("issue certificate %s: %w", id.path(file+".crt"), err)
+	}
+	return kp, nil
+}
+
+func (id *identity) loadServiceAccountKey() error {
+	file := id.path("service-account.key")
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if b, err = newServiceAccountKey(); err == nil {
+			err = writeSecret(file, b)
+		}
+	}
+	if err == nil {
+		id.serviceAccountKey = b
+		id.serviceAccountPub, err = publicPEM(b)
+	}
+	if err != nil {
+		return fmt.Errorf("load service-account key %s: %w", file, err)
+	}
+	return nil
+}
+
+// loadServerID returns the id in file. The first start picks it: want if given,
+// else at random, since two accounts may well give their hosts the same name.
+func loadServerID(file, want string) (string, error) {
+	b, err := os.ReadFile(file)
+	have := string(bytes.TrimSpace(b))
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("read server id: %w", err)
+	case err == nil && !validServerID(have):
+		return "", fmt.Errorf("%s does not hold a server id; restore it, or delete it to become a new server", file)
+	case err == nil && (want == "" || want == have):
+		return have, nil
+	case want == "":
+		var r [5]byte
+		if _, err := rand.Read(r[:]); err != nil {
+			return "", fmt.Errorf("make server id: %w", err)
+		}
+		want = "s" + hex.EncodeToString(r[:])
+	}
+	if err := writeSecret(file, []byte(want+"\n")); err != nil {
+		return "", fmt.Errorf("write server id: %w", err)
+	}
+	return want, nil
+}
+
+// lockFile takes an exclusive lock on file, held until it is closed or the
+// process ends.
+func lockFile(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("data directory %s is in use by another server; stop that one, or give this one a directory of its own: %w", filepath.Dir(file), err)
+	}
+	return f, nil
+}
+
+// writeSecret replaces file by b, atomically, readable by its owner alone.
+func writeSecret(file string, b []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
+
+// servingNames are the names under which clients may call the server.
+func servingNames(listen net.Addr, advertise string, extra []string) []string {
+	names := []string{"localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+	if tcp, ok := listen.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
+		names = append(names, tcp.IP.String())
+	} else if host, err := os.Hostname(); err == nil {
+		// Listening on every address: whoever reaches it may use the host's name or any of its addresses.
+		names = append(names, strings.ToLower(host))
+		names = append(names, interfaceIPs()...)
+	}
+	if u, err := url.Parse(advertise); err == nil && u.Hostname() != "" {
+		names = append(names, u.Hostname())
+	}
+	names = append(names, extra...)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func interfaceIPs() []string {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var ips []string
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			ips = append(ips, n.IP.String())
+		}
+	}
+	return ips
+}

@@ -1,0 +1,246 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+// controllersGrace bounds how long a stop waits for the controllers.
+const controllersGrace = 3 * time.Second
+
+// ErrRunning is returned by Run while another Server runs in this process.
+var ErrRunning = errors.New("another control plane runs in this process; k8s.io/kubernetes has global state, so give each a process of its own")
+
+// running guards the globals of k8s.io/kubernetes.
+var running atomic.Bool
+
+// Server is one Kubernetes API server with its controllers.
+type Server struct {
+	cfg   Config
+	log   *slog.Logger
+	ready chan struct{}
+
+	mu       sync.Mutex
+	url      string
+	id       string
+	loopback *rest.Config
+}
+
+// New checks the configuration. It touches neither disk nor network.
+func New(cfg Config) (*Server, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("configure control plane: %w", err)
+	}
+	return &Server{cfg: cfg, log: cfg.Logger, ready: make(chan struct{})}, nil
+}
+
+// Ready closes once the server answers /readyz, the kubeconfig is written, and
+// URL, ID and LoopbackClientConfig mean something.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// URL is where clients reach the server, as in the kubeconfig.
+func (s *Server) URL() string { s.mu.Lock(); defer s.mu.Unlock(); return s.url }
+
+// ID is this server's id, unique among those on one store.
+func (s *Server) ID() string { s.mu.Lock(); defer s.mu.Unlock(); return s.id }
+
+// KubeconfigFile is the file that the administrator's kubeconfig is written to.
+func (s *Server) KubeconfigFile() string {
+	if s.cfg.Kubeconfig != "" {
+		return s.cfg.Kubeconfig
+	}
+	return filepath.Join(s.cfg.DataDir, "kubeconfig")
+}
+
+// LoopbackClientConfig is an all-powerful client's configuration, for parts of
+// this process; nil before Ready.
+func (s *Server) LoopbackClientConfig() *rest.Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loopback == nil {
+		return nil
+	}
+	return rest.CopyConfig(s.loopback)
+}
+
+// Run serves until ctx ends, and returns once everything is down: nil after a
+// clean stop. It waits for the store for as long as it takes. A Server runs once.
+func (s *Server) Run(ctx context.Context) error {
+	if !running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer running.Store(false)
+	if err := bridgeKlog(s.log, s.cfg.Options.Verbosity); err != nil {
+		return err
+	}
+	if err := setGlobals(s.cfg.Options); err != nil {
+		return err
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	catchFatal(fail)
+
+	ln, err := net.Listen("tcp", s.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s (is another server running there?): %w", s.cfg.Listen, err)
+	}
+	defer ln.Close() //nolint:errcheck // closed twice on a clean stop
+	id, err := openIdentity(s.cfg.DataDir, s.cfg.ServerID, servingNames(ln.Addr(), s.cfg.AdvertiseURL, s.cfg.ExtraSANs))
+	if err != nil {
+		return err
+	}
+	defer id.close()
+
+	etcd, err := s.cfg.Etcd.client()
+	if err != nil {
+		return err
+	}
+	defer etcd.Close() //nolint:errcheck // nothing is lost
+	roster := newRoster(etcd, id, s.log)
+	if err := roster.join(ctx, s.cfg.Etcd.String()); err != nil {
+		if cause := context.Cause(ctx); cause != nil && errors.Is(cause, context.Canceled) {
+			return nil // told to stop while waiting for the store
+		}
+		return err
+	}
+	if err := s.serve(ctx, ln, id, roster); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
+}
+
+// serve builds and runs everything that sits on the store. What runs stops in
+// the reverse of the order in which it depends on each other: the controllers,
+// which need the API, before the API server.
+func (s *Server) serve(ctx context.Context, ln net.Listener, id *identity, roster *roster) error {
+	// The API server outlives ctx by the time that the controllers need to stop.
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+
+	tokens := &tokenGetter{}
+	opts, err := serverOptions(s.cfg, id, roster, tokens, ln)
+	if err != nil {
+		return err
+	}
+	api, err := newChain(serving, opts, id, tokens, s.log)
+	if err != nil {
+		return err
+	}
+	prepared, err := api.server.PrepareRun()
+	if err != nil {
+		return fmt.Errorf("prepare API server: %w", err)
+	}
+
+	s.mu.Lock()
+	s.id, s.url, s.loopback = id.id, s.clientURL(ln.Addr()), api.loopback
+	s.mu.Unlock()
+
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer stopServing()
+		if err := prepared.Run(serving); err != nil {
+			return fmt.Errorf("run API server: %w", err)
+		}
+		if running.Err() == nil {
+			return errors.New("run API server: it stopped by itself")
+		}
+		return nil
+	})
+	g.Go(func() error { return roster.Run(running) })
+	g.Go(func() error {
+		defer stopServing()
+		return s.operate(running, &controllers{config: api.loopback, id: id, roster: roster, log: s.log})
+	})
+	return g.Wait()
+}
+
+// operate waits for the API to be up, says so, and runs the controllers.
+func (s *Server) operate(ctx context.Context, c *controllers) error {
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return fmt.Errorf("make loopback client: %w", err)
+	}
+	if !untilReady(ctx, client) {
+		return nil
+	}
+	url := s.URL()
+	if err := writeKubeconfig(s.KubeconfigFile(), s.cfg.ContextName, url, c.id.ca.certPEM, c.id.admin.certPEM, c.id.admin.keyPEM); err != nil {
+		return err
+	}
+	s.log.Info("serving the Kubernetes API", "url", url, "kubeconfig", s.KubeconfigFile(), "server", c.id.id)
+	close(s.ready)
+
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, s.cfg.LeaderElection) }()
+	select {
+	case err = <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err = <-done:
+		return err
+	case <-time.After(controllersGrace):
+		s.log.Warn("the controllers did not stop in time; going on without them", "after", controllersGrace)
+		return nil
+	}
+}
+
+// untilReady polls until the server is ready and the namespaces that the
+// controllers need exist. False: ctx ended first.
+func untilReady(ctx context.Context, client kubernetes.Interface) bool {
+	err := wait.PollUntilContextCancel(ctx, 25*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		var status int
+		client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status)
+		if status != http.StatusOK {
+			return false, nil
+		}
+		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		return !apierrors.IsNotFound(err) && err == nil, nil
+	})
+	return err == nil
+}
+
+func (s *Server) clientURL(addr net.Addr) string {
+	if s.cfg.AdvertiseURL != "" {
+		return s.cfg.AdvertiseURL
+	}
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return "https://" + addr.String()
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "https://" + net.JoinHostPort(host, port)
+}
+
+// catchFatal turns klog.Fatal, which upstream calls where a post-start hook
+// fails, into an error of Run: the goroutine that called it ends, not the process.
+func catchFatal(fail context.CancelCauseFunc) {
+	klog.OsExit = func(int) {
+		fail(errors.New("a part of the Kubernetes API server gave up; the error before this one in the log says why"))
+		goruntime.Goexit()
+	}
+}
