@@ -1,0 +1,204 @@
+// Package mvcc is the state machine: applying the records of slots 1..n, in
+// order, gives keys with their history, leases and writers, and the outcome
+// of every request. It never looks at a clock, draws a random number, does
+// I/O or starts a goroutine: two replicas at one slot hold the same state.
+//
+// The semantics follow etcd's mvcc and apply packages, version 3.7.
+package mvcc
+
+import (
+	"errors"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+)
+
+// Revision counts the successful mutating requests. A new state is at 1, as
+// in etcd, so the first change makes revision 2.
+type Revision int64
+
+// LeaseID names a lease. It is drawn by the proposer, never by the state.
+type LeaseID int64
+
+// WriterID names one process that proposes records, for one run of it.
+type WriterID uint64
+
+// BatchNumber counts the batches of one writer, from 1.
+type BatchNumber uint64
+
+// The closed set of errors that a request can end with. Each is the outcome
+// of the request on every replica, and changes nothing. They correspond to
+// the errors of etcd's api/v3rpc/rpctypes of the same names.
+var (
+	ErrCompacted      = errors.New("required revision has been compacted")
+	ErrFutureRevision = errors.New("required revision is a future revision")
+	ErrLeaseNotFound  = errors.New("requested lease not found")
+	ErrLeaseExists    = errors.New("lease already exists")
+	ErrDuplicateKey   = errors.New("duplicate key given in txn request")
+	ErrKeyNotFound    = errors.New("key not found")
+)
+
+// KeyRange is a set of keys as etcd writes it: the one key if End is empty,
+// every key from Key on if End is "\x00", otherwise Key <= k < End.
+type KeyRange struct {
+	Key, End string
+}
+
+// FromKey is the End that means "no end".
+const FromKey = "\x00"
+
+// Single says whether the range is one key.
+func (r KeyRange) Single() bool { return r.End == "" }
+
+// Contains says whether key is in the range.
+func (r KeyRange) Contains(key string) bool {
+	switch r.End {
+	case "":
+		return key == r.Key
+	case FromKey:
+		return key >= r.Key
+	default:
+		return key >= r.Key && key < r.End
+	}
+}
+
+func (r KeyRange) overlaps(o KeyRange) bool {
+	return r.before(o.Key) && o.before(r.Key)
+}
+
+// before says whether key lies below the end of r.
+func (r KeyRange) before(key string) bool {
+	switch r.End {
+	case "":
+		return key <= r.Key
+	case FromKey:
+		return true
+	default:
+		return key < r.End
+	}
+}
+
+// CompareTarget is what a Compare looks at.
+type CompareTarget uint8
+
+// The targets of a Compare; the numbers are etcd's.
+const (
+	TargetVersion CompareTarget = iota
+	TargetCreate
+	TargetMod
+	TargetValue
+	TargetLease
+)
+
+// CompareResult is the relation that a Compare asks for.
+type CompareResult uint8
+
+// The relations of a Compare; the numbers are etcd's.
+const (
+	Equal CompareResult = iota
+	Greater
+	Less
+	NotEqual
+)
+
+// Compare holds if every key of Range stands in Result to the value given; a
+// key that is absent counts as all zeros.
+type Compare struct {
+	Range  KeyRange
+	Target CompareTarget
+	Result CompareResult
+	Int    int64  // for every target but TargetValue
+	Value  []byte // for TargetValue
+}
+
+// OpKind says what an Op does.
+type OpKind uint8
+
+// The kinds of an Op.
+const (
+	OpRange OpKind = iota + 1
+	OpPut
+	OpDelete
+)
+
+// Op is one operation of a transaction. The fields below Range belong to the
+// kind that their comment names and are zero for the others.
+type Op struct {
+	Kind  OpKind
+	Range KeyRange
+
+	Value       []byte  // put
+	Lease       LeaseID // put
+	IgnoreValue bool    // put: keep the value there is
+	IgnoreLease bool    // put: keep the lease there is
+	PrevKV      bool    // put, delete: answer with what was there
+
+	Read ReadOptions // range
+}
+
+// RequestKind says what a Request asks for.
+type RequestKind uint8
+
+// The kinds of a Request.
+const (
+	Txn RequestKind = iota + 1
+	Compact
+	LeaseGrant
+	LeaseRevoke
+	LeaseRenew
+	// LeaseExpire revokes a lease if it was renewed exactly Renewals times: a
+	// renewal that reached the journal first wins.
+	LeaseExpire
+)
+
+// Request is what a client asked for: one transaction or one control request,
+// with one outcome. Once proposed it is never changed.
+type Request struct {
+	Kind RequestKind
+
+	Compares []Compare // Txn: all must hold for Then, otherwise Else
+	Then     []Op
+	Else     []Op
+
+	Revision Revision // Compact: everything below goes
+	Lease    LeaseID  // Lease*
+	TTL      int64    // LeaseGrant, seconds
+	Renewals uint64   // LeaseExpire
+}
+
+// ReadOnly says whether no branch of the request can change the state.
+func (r *Request) ReadOnly() bool {
+	return r.Kind == Txn && readOnly(r.Then) && readOnly(r.Else)
+}
+
+func readOnly(ops []Op) bool {
+	for i := range ops {
+		if ops[i].Kind != OpRange {
+			return false
+		}
+	}
+	return true
+}
+
+// Result is the outcome of one request.
+type Result struct {
+	Err       error    // one of this package's errors, or nil
+	Succeeded bool     // Txn: the compares held
+	Revision  Revision // of the state after the request
+	Ops       []OpResult
+}
+
+// OpResult is the outcome of one operation.
+type OpResult struct {
+	Kind    OpKind
+	Read    ReadResult // range
+	Prev    []*KV      // put, delete: what was there, if PrevKV was asked for
+	Deleted int64      // delete: how many keys went
+}
+
+// Batch is what one record carries: requests that one writer proposed together.
+type Batch struct {
+	From     journal.ID // the journal that the record came from
+	Writer   WriterID
+	Number   BatchNumber
+	Requests []Request
+}

@@ -1,0 +1,270 @@
+package mvcc
+
+import (
+	"slices"
+	"sort"
+	"strings"
+)
+
+// tree is a B+ tree from key to newest version, tombstones included. Nodes
+// are shared between the tree and its frozen copies; a node is changed in
+// place only by the tree that owns it, otherwise copied first. Each node
+// counts the live keys below it, so that counting a range costs O(log n).
+type tree struct {
+	root  *node
+	owner *owner
+}
+
+// owner is an identity; a node with the tree's owner is not shared.
+type owner struct{ _ byte }
+
+const maxItems = 64 // of a leaf; children of an inner node
+
+// node is a leaf (kids nil) or an inner node (items nil, len(kids) =
+// len(seps)+1; every key below kids[i] is < seps[i] <= every key below kids[i+1]).
+type node struct {
+	owner *owner
+	live  int
+	items []*KV
+	kids  []*node
+	seps  []string
+}
+
+func newTree() tree {
+	o := new(owner)
+	return tree{root: &node{owner: o}, owner: o}
+}
+
+// freeze returns the root as it stands; the tree copies before it changes
+// anything below it.
+func (t *tree) freeze() *node {
+	t.owner = new(owner)
+	return t.root
+}
+
+func (t *tree) own(n *node) *node {
+	if n.owner == t.owner {
+		return n
+	}
+	c := &node{owner: t.owner, live: n.live}
+	if n.kids == nil {
+		c.items = append(make([]*KV, 0, min(maxItems, len(n.items)+8)), n.items...)
+		return c
+	}
+	c.kids = append(make([]*node, 0, min(maxItems, len(n.kids)+4)), n.kids...)
+	c.seps = append(make([]string, 0, min(maxItems, len(n.seps)+4)), n.seps...)
+	return c
+}
+
+// search finds key in a leaf.
+func (n *node) search(key string) (int, bool) {
+	return slices.BinarySearchFunc(n.items, key, func(kv *KV, k string) int { return strings.Compare(kv.Key, k) })
+}
+
+// child is the index of the kid that key belongs below.
+func (n *node) child(key string) int {
+	lo, hi := 0, len(n.seps)
+	for lo < hi {
+		m := int(uint(lo+hi) >> 1)
+		if n.seps[m] <= key {
+			lo = m + 1
+		} else {
+			hi = m
+		}
+	}
+	return lo
+}
+
+// get returns the newest version of key, tombstone or not; nil if none.
+func (n *node) get(key string) *KV {
+	for n.kids != nil {
+		n = n.kids[n.child(key)]
+	}
+	if i, ok := n.search(key); ok {
+		return n.items[i]
+	}
+	return nil
+}
+
+// put makes kv the newest version of its key. delta is the change in the
+// count of live keys: -1, 0 or 1.
+func (t *tree) put(kv *KV, delta int) {
+	t.root = t.own(t.root)
+	right, sep := t.insert(t.root, kv, delta)
+	if right != nil {
+		left := t.root
+		t.root = &node{
+			owner: t.owner,
+			live:  left.live + right.live,
+			kids:  append(make([]*node, 0, 4), left, right),
+			seps:  append(make([]string, 0, 4), sep),
+		}
+	}
+}
+
+// insert puts kv below n, which t owns, and returns what n split off, if it
+// had to, with the smallest key that belongs there.
+func (t *tree) insert(n *node, kv *KV, delta int) (*node, string) {
+	n.live += delta
+	if n.kids == nil {
+		i, ok := n.search(kv.Key)
+		if ok {
+			n.items[i] = kv
+			return nil, ""
+		}
+		n.items = slices.Insert(n.items, i, kv)
+		if len(n.items) < maxItems {
+			return nil, ""
+		}
+		return n.splitLeaf(i)
+	}
+	i := n.child(kv.Key)
+	kid := t.own(n.kids[i])
+	n.kids[i] = kid
+	right, sep := t.insert(kid, kv, delta)
+	if right == nil {
+		return nil, ""
+	}
+	n.kids = slices.Insert(n.kids, i+1, right)
+	n.seps = slices.Insert(n.seps, i, sep)
+	if len(n.kids) < maxItems {
+		return nil, ""
+	}
+	return n.splitInner()
+}
+
+// splitLeaf halves a full leaf; where the last insertion was at its end, keys
+// are likely to come in order, and the left part keeps all it can.
+func (n *node) splitLeaf(last int) (*node, string) {
+	m := len(n.items) / 2
+	if last == len(n.items)-1 {
+		m = len(n.items) - 8
+	}
+	right := &node{owner: n.owner, items: append(make([]*KV, 0, maxItems), n.items[m:]...)}
+	clear(n.items[m:])
+	n.items = n.items[:m]
+	for _, kv := range right.items {
+		if kv.Live() {
+			right.live++
+		}
+	}
+	n.live -= right.live
+	return right, right.items[0].Key
+}
+
+func (n *node) splitInner() (*node, string) {
+	m := len(n.kids) / 2
+	sep := n.seps[m-1]
+	right := &node{
+		owner: n.owner,
+		kids:  append(make([]*node, 0, maxItems), n.kids[m:]...),
+		seps:  append(make([]string, 0, maxItems), n.seps[m:]...),
+	}
+	clear(n.kids[m:])
+	clear(n.seps[m-1:])
+	n.kids, n.seps = n.kids[:m], n.seps[:m-1]
+	for _, k := range right.kids {
+		right.live += k.live
+	}
+	n.live -= right.live
+	return right, sep
+}
+
+// remove takes out key, whose newest version is a tombstone. Nodes are not
+// merged: one that runs empty goes, and what is under-filled fills up again.
+func (t *tree) remove(key string) {
+	t.root = t.own(t.root)
+	t.removeBelow(t.root, key)
+	for len(t.root.kids) == 1 {
+		t.root = t.root.kids[0]
+	}
+	if t.root.kids != nil && len(t.root.kids) == 0 {
+		t.root = &node{owner: t.owner}
+	}
+}
+
+func (t *tree) removeBelow(n *node, key string) {
+	if n.kids == nil {
+		if i, ok := n.search(key); ok {
+			n.items = slices.Delete(n.items, i, i+1)
+		}
+		return
+	}
+	i := n.child(key)
+	kid := t.own(n.kids[i])
+	n.kids[i] = kid
+	t.removeBelow(kid, key)
+	if len(kid.items) > 0 || len(kid.kids) > 0 {
+		return
+	}
+	n.kids = slices.Delete(n.kids, i, i+1)
+	if len(n.seps) > 0 {
+		s := max(i-1, 0)
+		n.seps = slices.Delete(n.seps, s, s+1)
+	}
+}
+
+// rank counts the live keys below key.
+func (n *node) rank(key string) int {
+	sum := 0
+	for n.kids != nil {
+		i := n.child(key)
+		for _, k := range n.kids[:i] {
+			sum += k.live
+		}
+		n = n.kids[i]
+	}
+	i, _ := n.search(key)
+	for _, kv := range n.items[:i] {
+		if kv.Live() {
+			sum++
+		}
+	}
+	return sum
+}
+
+// count counts the live keys in r.
+func (n *node) count(r KeyRange) int {
+	switch r.End {
+	case "":
+		if n.get(r.Key).Live() {
+			return 1
+		}
+		return 0
+	case FromKey:
+		return n.live - n.rank(r.Key)
+	default:
+		if r.End <= r.Key {
+			return 0
+		}
+		return n.rank(r.End) - n.rank(r.Key)
+	}
+}
+
+// ascend calls yield with the newest version of each key in r, in order,
+// tombstones included, until yield returns false.
+func (n *node) ascend(r KeyRange, yield func(*KV) bool) bool {
+	if n.kids == nil {
+		i, _ := n.search(r.Key)
+		for _, kv := range n.items[i:] {
+			if !r.Contains(kv.Key) {
+				return false
+			}
+			if !yield(kv) {
+				return false
+			}
+		}
+		return true
+	}
+	for i := n.child(r.Key); i < len(n.kids); i++ {
+		if !n.kids[i].ascend(r, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// sortChanges orders the changes of one revision by key.
+func sortChanges(c []Change) {
+	sort.Slice(c, func(i, j int) bool { return c[i].KV.Key < c[j].KV.Key })
+}

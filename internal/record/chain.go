@@ -1,0 +1,101 @@
+package record
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+)
+
+// Chain is the hash chain at a slot: it binds that slot's record and all below.
+type Chain [sha256.Size]byte
+
+// Digest is the hash of one record's bytes.
+type Digest [sha256.Size]byte
+
+// DigestOf hashes a record.
+func DigestOf(rec []byte) Digest { return sha256.Sum256(rec) }
+
+// Chains holds the chain at the last slots, as far back as an anchor may lie.
+type Chains struct {
+	slot journal.Slot
+	ring [AnchorSpan]Chain // at slot%AnchorSpan
+}
+
+// NewChains returns the chain before slot 1, which is the hash of the journal's ID.
+func NewChains(id journal.ID) *Chains {
+	c := &Chains{}
+	c.ring[0] = sha256.Sum256(id[:])
+	return c
+}
+
+// Slot is the last slot in the chain.
+func (c *Chains) Slot() journal.Slot { return c.slot }
+
+// Last is the chain at the last slot.
+func (c *Chains) Last() Chain { return c.ring[c.slot%AnchorSpan] }
+
+// Extend takes in the next slot's record.
+func (c *Chains) Extend(d Digest) {
+	var b [2 * sha256.Size]byte
+	last := c.Last()
+	copy(b[:], last[:])
+	copy(b[sha256.Size:], d[:])
+	c.slot++
+	c.ring[c.slot%AnchorSpan] = sha256.Sum256(b[:])
+}
+
+// ErrForeign: a record that was not written for this place in this history.
+// The slot that holds it is void.
+var ErrForeign = errors.New("record is of another history")
+
+// Check says whether a record belongs at the slot after the last. The error
+// wraps ErrForeign.
+func (c *Chains) Check(id journal.ID, h *Header) error {
+	switch {
+	case h.Journal != id:
+		return fmt.Errorf("record is of journal %s: %w", h.Journal, ErrForeign)
+	case h.Anchor > c.slot || h.Anchor+AnchorSpan <= c.slot:
+		return fmt.Errorf("anchor %d at slot %d: %w", h.Anchor, c.slot+1, ErrForeign)
+	case h.AnchorChain != c.ring[h.Anchor%AnchorSpan]:
+		return fmt.Errorf("chain differs at slot %d: %w", h.Anchor, ErrForeign)
+	}
+	return nil
+}
+
+// Append appends the chains at the last slots, oldest first, to dst.
+func (c *Chains) Append(dst []byte) []byte {
+	for s := c.oldest(); ; s++ {
+		dst = append(dst, c.ring[s%AnchorSpan][:]...)
+		if s == c.slot {
+			return dst
+		}
+	}
+}
+
+func (c *Chains) oldest() journal.Slot {
+	if c.slot < AnchorSpan {
+		return 0
+	}
+	return c.slot - AnchorSpan + 1
+}
+
+// ParseChains decodes what Append wrote at slot.
+func ParseChains(slot journal.Slot, b []byte) (*Chains, error) {
+	c := &Chains{slot: slot}
+	if uint64(len(b)) != uint64(slot-c.oldest()+1)*sha256.Size {
+		return nil, fmt.Errorf("chains of %d bytes at slot %d: %w", len(b), slot, ErrMalformed)
+	}
+	for s := c.oldest(); s <= slot; s++ {
+		copy(c.ring[s%AnchorSpan][:], b)
+		b = b[sha256.Size:]
+	}
+	return c, nil
+}
+
+// Clone returns a copy that stays as it is.
+func (c *Chains) Clone() *Chains {
+	d := *c
+	return &d
+}
