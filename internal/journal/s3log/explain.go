@@ -1,0 +1,133 @@
+package s3log
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+)
+
+// refusal is an error whose text is for people, with its cause underneath.
+type refusal struct {
+	sentence string
+	cause    error
+}
+
+func (r *refusal) Error() string { return r.sentence }
+func (r *refusal) Unwrap() error { return r.cause }
+
+// refuse gives an error of the store the sentence of explain. The errors of
+// this module and of contexts stay what they are.
+func (c Config) refuse(err error) error {
+	var already *refusal
+	if err == nil || errors.As(err, &already) || errors.Is(err, journal.ErrCorrupt) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &refusal{sentence: c.explain(err), cause: err}
+}
+
+// explain says in one sentence what the store's answer means, and what to do.
+func (c Config) explain(err error) string {
+	if status := statusOf(err); status != 0 {
+		return c.explainAnswer(status, codeOf(err), err)
+	}
+	return c.explainSilence(err)
+}
+
+// explainAnswer explains an answer that is an error.
+func (c Config) explainAnswer(status int, code string, err error) string {
+	switch code {
+	case "NoSuchBucket":
+		return fmt.Sprintf("bucket %q does not exist at %s; create it, or correct --journal", c.Bucket, c.place())
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired", "InvalidClientTokenId":
+		return fmt.Sprintf("%s does not accept the credentials (%s); correct AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with ?profile=NAME in --journal", c.place(), code)
+	case "RequestTimeTooSkewed":
+		return fmt.Sprintf("the clock of this machine differs too much from that of %s; set the clock", c.place())
+	case "AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "TemporaryRedirect":
+		return c.explainRegion(err)
+	}
+	switch {
+	case status == http.StatusMovedPermanently || status == http.StatusTemporaryRedirect:
+		return c.explainRegion(err)
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return fmt.Sprintf("access to %s is denied by %s; allow these credentials s3:GetObject and s3:PutObject on the prefix, and s3:ListBucket on the bucket (without it, a slot that is empty looks like a denial)", c.location(), c.place())
+	case status >= 500 || status == http.StatusTooManyRequests:
+		return fmt.Sprintf("%s answered %d %s; the store is overloaded or in trouble, try again", c.place(), status, code)
+	case status == http.StatusNotFound && code == "":
+		return fmt.Sprintf("%s answered 404 without a reason that S3 knows; check that the endpoint is an S3 store", c.place())
+	}
+	return fmt.Sprintf("%s answered %d %s: %s; check --journal", c.place(), status, code, messageOf(err))
+}
+
+func (c Config) explainRegion(err error) string {
+	var answer *smithyhttp.ResponseError
+	hint := "correct region in --journal"
+	if errors.As(err, &answer) {
+		if region := answer.Response.Header.Get("x-amz-bucket-region"); regionPattern.MatchString(region) {
+			hint = fmt.Sprintf("write region=%s in --journal", region)
+		}
+	}
+	return fmt.Sprintf("bucket %q is not in the region %s that was asked for; %s", c.Bucket, c.Region, hint)
+}
+
+// explainSilence explains a request that got no answer.
+func (c Config) explainSilence(err error) string {
+	var (
+		dns     *net.DNSError
+		unknown x509.UnknownAuthorityError
+		invalid x509.CertificateInvalidError
+		host    x509.HostnameError
+	)
+	switch {
+	case errors.Is(err, errTimeout):
+		return fmt.Sprintf("%s did not answer within the time-out; check the network and the endpoint", c.place())
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("%s refuses connections; check that the store runs, and the endpoint in --journal", c.place())
+	case errors.As(err, &dns):
+		return fmt.Sprintf("the name %q of the store cannot be resolved; check the endpoint or region in --journal, and the network", dns.Name)
+	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &host):
+		return fmt.Sprintf("the certificate of %s is not trusted (%v); give its CA by AWS_CA_BUNDLE, or correct the endpoint", c.place(), rootOf(err))
+	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
+		return fmt.Sprintf("%s speaks http, not https; write http:// in the endpoint", c.place())
+	case errors.Is(err, errClosing), errors.Is(err, errAbsent), errors.Is(err, errTooLong):
+		return err.Error()
+	}
+	return fmt.Sprintf("%s cannot be reached: %v; check the network and the endpoint", c.place(), rootOf(err))
+}
+
+// location is the journal's place in the bucket, as people write it.
+func (c Config) location() string {
+	if c.Prefix == "" {
+		return "s3://" + c.Bucket
+	}
+	return "s3://" + c.Bucket + "/" + c.Prefix
+}
+
+func messageOf(err error) string {
+	var api smithy.APIError
+	if errors.As(err, &api) && api.ErrorMessage() != "" {
+		return api.ErrorMessage()
+	}
+	return rootOf(err).Error()
+}
+
+// rootOf is the innermost error: what happened, without who called whom.
+func rootOf(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}

@@ -1,0 +1,54 @@
+package s3log
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/journaltest"
+)
+
+const testBucket = "journals"
+
+// memoryStore is an S3 store in memory, without credentials or policies.
+func memoryStore(t testing.TB) http.Handler {
+	backend := s3mem.New()
+	if err := backend.CreateBucket(testBucket); err != nil {
+		t.Fatal(err)
+	}
+	return gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
+}
+
+// serve runs handler until the test ends, and returns a Config for it.
+func serve(t testing.TB, handler http.Handler) Config {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return Config{
+		Bucket:      testBucket,
+		Prefix:      "some/where",
+		Endpoint:    server.URL,
+		PathStyle:   true,
+		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
+	}
+}
+
+// fixture opens stores at cfg for the shared suite.
+func fixture(cfg Config) journaltest.Fixture {
+	return journaltest.Fixture{Open: func(ctx context.Context) (journal.Store, error) { return Open(ctx, cfg) }}
+}
+
+func mustOpen(t testing.TB, cfg Config) *Log {
+	t.Helper()
+	l, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}

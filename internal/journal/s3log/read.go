@@ -1,0 +1,220 @@
+package s3log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+)
+
+// Read implements journal.Journal. Each call is one round trip: it asks for a
+// window of slots at once, which is one slot while there is nothing to catch
+// up with, and doubles from call to call while all of them are held.
+func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
+	if from == 0 {
+		return nil, errors.New("read from slot 0: the first slot is 1")
+	}
+	ctx, done, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if l.ends.trimmed(from) {
+		return nil, fmt.Errorf("read slot %d: %w", from, journal.ErrTrimmed)
+	}
+	if limit < 1 {
+		return nil, nil
+	}
+	if recs := l.ends.take(from, limit); recs != nil {
+		return recs, nil
+	}
+	n := l.pace.window(from, limit)
+	recs, err := l.readFrom(ctx, from, n)
+	l.pace.got(from, n, recs)
+	return recs, err
+}
+
+// readFrom asks for n slots, and returns the records before the first empty
+// one.
+func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte, error) {
+	began := time.Now()
+	var floorErr error
+	var floor sync.WaitGroup
+	if !l.ends.trusted(from) {
+		// The records that are still there may be below the floor.
+		floor.Go(func() { _, floorErr = l.readFloor(ctx) })
+	}
+	recs, err := l.readSlots(ctx, from, n)
+	floor.Wait()
+	if len(recs) == 0 && err != nil {
+		return nil, l.readError(from, err)
+	}
+	if floorErr != nil {
+		return nil, l.readError(from, floorErr)
+	}
+	if err == nil && len(recs) < n {
+		if err := l.checkFree(ctx, from+journal.Slot(len(recs)), began); err != nil {
+			return nil, l.readError(from, err)
+		}
+	}
+	if l.ends.trimmed(from) {
+		return nil, fmt.Errorf("read slot %d: %w", from, journal.ErrTrimmed)
+	}
+	if len(recs) == 0 {
+		return nil, nil
+	}
+	if err := l.findTail(ctx, from-1, depth); err != nil {
+		return nil, l.readError(from, err)
+	}
+	if l.ends.known() < from-1 {
+		return nil, nil // held, but ahead of an empty slot
+	}
+	l.ends.raiseTail(from + journal.Slot(len(recs)) - 1)
+	return recs, nil
+}
+
+// checkFree is called when slot was found empty by a request sent after
+// began. Unless it is known that slot was never held, it reads the floor,
+// which Trim raises before it deletes.
+func (l *Log) checkFree(ctx context.Context, slot journal.Slot, began time.Time) error {
+	if !l.ends.trusted(slot) {
+		floor, err := l.readFloor(ctx)
+		if err != nil || slot < floor {
+			return err
+		}
+	}
+	l.ends.sawFree(slot, began)
+	return nil
+}
+
+// readSlots reads n slots from from on at once. It returns the records before
+// the first slot that has none, and an error if that slot is not empty.
+func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) ([][]byte, error) {
+	recs := make([][]byte, n)
+	errs := make([]error, n)
+	each(n, func(i int) { recs[i], errs[i] = l.readSlot(ctx, from+journal.Slot(i)) })
+	for i, err := range errs {
+		if errors.Is(err, errAbsent) {
+			return recs[:i], nil
+		}
+		if err != nil {
+			return recs[:i], err
+		}
+	}
+	return recs, nil
+}
+
+// readSlot returns the record at slot, or errAbsent. What does not match its
+// checksum is read again, in case it was altered on the way.
+func (l *Log) readSlot(ctx context.Context, slot journal.Slot) ([]byte, error) {
+	name := slotName(slot)
+	var rec []byte
+	err := again(ctx, func() error {
+		frame, _, err := l.get(ctx, name, int64(frameHeader+maxRecord))
+		if errors.Is(err, errTooLong) {
+			return fmt.Errorf("%w: %w", err, journal.ErrCorrupt)
+		}
+		if err == nil {
+			rec, err = decodeFrame(name, l.info.ID, frame)
+		}
+		return err
+	})
+	return rec, err
+}
+
+// findTail raises the known tail up to slot as far as the store tells. Nobody
+// appends more than depth slots after the tail, so where the last depth slots
+// up to some slot are held, all before them are.
+func (l *Log) findTail(ctx context.Context, slot journal.Slot, look journal.Slot) error {
+	known := l.ends.known()
+	if slot <= known {
+		return nil
+	}
+	first := known + 1
+	if slot > look {
+		first = max(first, slot-look+1)
+	}
+	held := make([]bool, slot-first+1)
+	errs := make([]error, len(held))
+	each(len(held), func(i int) {
+		errs[i] = again(ctx, func() (err error) {
+			held[i], err = l.exists(ctx, slotName(first+journal.Slot(i)))
+			return err
+		})
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	run := journal.Slot(0) // how many held slots end here
+	for i, ok := range held {
+		here := first + journal.Slot(i)
+		if !ok {
+			run = 0
+			continue
+		}
+		run++
+		if run >= depth || run > here-first && first == known+1 {
+			l.ends.raiseTail(here)
+		}
+	}
+	return nil
+}
+
+// readError keeps the sentinel errors and explains the others.
+func (l *Log) readError(slot journal.Slot, err error) error {
+	if errors.Is(err, journal.ErrCorrupt) {
+		return fmt.Errorf("read slot %d: %w", slot, err)
+	}
+	return fmt.Errorf("read slot %d: %w", slot, l.cfg.refuse(err))
+}
+
+// each runs do for 0 to n-1 at once, and waits.
+func each(n int, do func(i int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { do(i) })
+	}
+	all.Wait()
+}
+
+// pace says how many slots a Read asks for.
+type pace struct {
+	mu   sync.Mutex
+	next journal.Slot // where the last Read ended
+	size int          // what to ask for there
+}
+
+func (p *pace) window(from journal.Slot, limit int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 1
+	if from == p.next {
+		n = max(n, p.size)
+	}
+	left := ^journal.Slot(0) - from
+	return int(min(uint64(n), uint64(limit), uint64(left)+1))
+}
+
+// got sets the next window: doubled if all n slots of this one were held,
+// smaller if the records are large.
+func (p *pace) got(from journal.Slot, n int, recs [][]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = from + journal.Slot(len(recs))
+	p.size = 1
+	if len(recs) < n {
+		return
+	}
+	size := 0
+	for _, rec := range recs {
+		size += len(rec)
+	}
+	p.size = max(1, min(2*n, maxWindow, windowBytes/(size/n+1)))
+}
