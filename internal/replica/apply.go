@@ -1,0 +1,152 @@
+package replica
+
+import (
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
+)
+
+// settled is a batch with its outcome, to be told once the state is published.
+type settled struct {
+	batch   *batch
+	results []mvcc.Result
+}
+
+// advance applies every record that comes next, publishes the state, wakes
+// watchers, and only then tells proposers: who is told can read his write.
+func (l *loop) advance() error {
+	before := l.state.Revision()
+	var told []settled
+	moved := false
+	for {
+		slot := l.state.Slot() + 1
+		h, ok := l.known[slot]
+		if !ok {
+			break
+		}
+		delete(l.known, slot)
+		s, err := l.applySlot(slot, h)
+		if err != nil {
+			return err
+		}
+		if s.batch != nil {
+			told = append(told, s)
+		}
+		moved = true
+	}
+	if !moved {
+		return nil
+	}
+	l.publish(before)
+	for _, s := range told {
+		s.batch.settle(s.results, nil)
+	}
+	if !l.snaps.working {
+		l.state.Prune(pruneAtOnce)
+	}
+	return nil
+}
+
+func (l *loop) publish(before mvcc.Revision) {
+	v := l.state.View()
+	l.hub.publish(v, l.state.ChangesSince(before))
+	l.view.Store(v)
+}
+
+// applySlot takes in the record of the next slot. Whatever is wrong with it
+// is wrong on every replica, and makes it void.
+func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
+	var (
+		head   record.Header
+		body   []byte
+		digest record.Digest
+		err    error
+	)
+	if h.ours != nil {
+		head, digest = h.ours.head, h.ours.digest
+	} else {
+		digest = record.DigestOf(h.rec)
+		head, body, err = record.Parse(h.rec)
+	}
+	if err == nil {
+		err = l.chains.Check(l.info.ID, &head)
+	}
+	l.chains.Extend(digest)
+	if err != nil {
+		l.state.Skip(slot)
+		l.onVoid(slot, h, err)
+		return settled{}, l.snaps.passed(l, slot, h)
+	}
+	if head.Writer != l.writer {
+		l.foreign = slot
+	} else if h.ours == nil {
+		// Ours, but a Read saw it before its Append returned, or after its
+		// Append took it for another's.
+		h.ours = l.open[head.Number]
+	}
+	var s settled
+	switch head.Kind {
+	case record.Batch:
+		s, err = l.applyBatch(slot, &head, body, h.ours)
+		if err != nil {
+			l.onVoid(slot, h, err)
+		}
+	case record.Snapshot:
+		l.state.Skip(slot)
+		l.finish(h.ours)
+		if mark, err := record.ParseSnapshotMark(h.body(body)); err != nil {
+			l.onVoid(slot, h, err)
+		} else if err := l.snaps.marked(l, mark); err != nil {
+			return s, err
+		}
+	default: // a floor: nothing to do yet
+		l.state.Skip(slot)
+		l.finish(h.ours)
+	}
+	return s, l.snaps.passed(l, slot, h)
+}
+
+// body is the record's body: parsed, unless it is one of ours.
+func (h held) body(parsed []byte) []byte {
+	if h.ours != nil {
+		return h.ours.body
+	}
+	return parsed
+}
+
+func (l *loop) applyBatch(slot journal.Slot, head *record.Header, body []byte, ours *batch) (settled, error) {
+	in := mvcc.Batch{From: l.info.ID, Writer: head.Writer, Number: head.Number}
+	if ours != nil {
+		in.Requests = ours.requests()
+	} else {
+		var err error
+		if in.Requests, err = mvcc.ParseRequests(body); err != nil {
+			l.state.Skip(slot)
+			return settled{}, err
+		}
+	}
+	results := l.state.Apply(slot, &in, ours != nil)
+	if ours == nil || !l.finish(ours) {
+		return settled{}, nil
+	}
+	return settled{batch: ours, results: results}, nil
+}
+
+// finish marks a batch as having its outcome, and says whether it had none yet.
+func (l *loop) finish(b *batch) bool {
+	if b == nil || l.open[b.number] != b {
+		return false
+	}
+	delete(l.open, b.number)
+	return true
+}
+
+// onVoid looks after a record that changed nothing. One of ours is placed
+// again: it was anchored too far back.
+func (l *loop) onVoid(slot journal.Slot, h held, cause error) {
+	if h.ours != nil && l.open[h.ours.number] == h.ours {
+		l.again = append(l.again, h.ours)
+		return
+	}
+	l.log.Warn("void record", "slot", uint64(slot), "error", cause)
+}

@@ -1,0 +1,140 @@
+package replica
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+)
+
+// hub tells feeds that the state went on. It holds no events: a feed that is
+// told reads them from the view's history, so a slow one costs nothing and
+// holds nobody up.
+type hub struct {
+	mu     sync.Mutex
+	view   *mvcc.View // the newest that feeds were told of; guarded by mu
+	single map[string][]*Feed
+	ranges []rangeFeeds // one entry a distinct range
+}
+
+type rangeFeeds struct {
+	r     mvcc.KeyRange
+	feeds []*Feed
+}
+
+func (h *hub) init(v *mvcc.View) {
+	h.view = v
+	h.single = map[string][]*Feed{}
+}
+
+// publish makes v what feeds see, and wakes those that a change concerns.
+// changes are all since the view before.
+func (h *hub) publish(v *mvcc.View, changes []mvcc.Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.view = v
+	for i := range changes {
+		kv := changes[i].KV
+		for _, f := range h.single[kv.Key] {
+			f.note(kv.Mod)
+		}
+		for j := range h.ranges {
+			if rf := &h.ranges[j]; rf.r.Contains(kv.Key) {
+				for _, f := range rf.feeds {
+					f.note(kv.Mod)
+				}
+			}
+		}
+	}
+}
+
+// restore makes v what feeds see after a jump: everything may have changed.
+func (h *hub) restore(v *mvcc.View) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.view = v
+}
+
+// Feed follows the changes in some ranges of keys, for one watch stream.
+type Feed struct {
+	hub         *hub
+	wake        chan struct{}
+	first, last mvcc.Revision // of the changes not taken yet; 0: none; guarded by hub.mu
+}
+
+// NewFeed returns a feed of no range yet. Close it when done.
+func (r *Replica) NewFeed() *Feed {
+	return &Feed{hub: &r.hub, wake: make(chan struct{}, 1)}
+}
+
+// note marks a change; hub.mu is held.
+func (f *Feed) note(rev mvcc.Revision) {
+	if f.first == 0 {
+		f.first = rev
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+	f.last = rev
+}
+
+// Wake receives when there is something to Take.
+func (f *Feed) Wake() <-chan struct{} { return f.wake }
+
+// Add makes the feed follow r, from the view on that a Take after it returns.
+// A range may be added several times, and must be removed as often.
+func (f *Feed) Add(r mvcc.KeyRange) {
+	h := f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.Single() {
+		h.single[r.Key] = append(h.single[r.Key], f)
+		return
+	}
+	i := slices.IndexFunc(h.ranges, func(x rangeFeeds) bool { return x.r == r })
+	if i < 0 {
+		i = len(h.ranges)
+		h.ranges = append(h.ranges, rangeFeeds{r: r})
+	}
+	h.ranges[i].feeds = append(h.ranges[i].feeds, f)
+}
+
+// Remove undoes one Add of r.
+func (f *Feed) Remove(r mvcc.KeyRange) {
+	h := f.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.Single() {
+		if h.single[r.Key] = without(h.single[r.Key], f); len(h.single[r.Key]) == 0 {
+			delete(h.single, r.Key)
+		}
+		return
+	}
+	i := slices.IndexFunc(h.ranges, func(x rangeFeeds) bool { return x.r == r })
+	if i < 0 {
+		return
+	}
+	if h.ranges[i].feeds = without(h.ranges[i].feeds, f); len(h.ranges[i].feeds) == 0 {
+		h.ranges = slices.Delete(h.ranges, i, i+1)
+	}
+}
+
+func without(feeds []*Feed, f *Feed) []*Feed {
+	if i := slices.Index(feeds, f); i >= 0 {
+		return slices.Delete(feeds, i, i+1)
+	}
+	return feeds
+}
+
+// Take returns the newest view, and the first and last revision of the
+// changes in the feed's ranges since the last Take (0, 0 if none). Everything
+// in those ranges up to the view's revision has been told of: once it is
+// sent, progress at that revision may be.
+func (f *Feed) Take() (v *mvcc.View, first, last mvcc.Revision) {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	v, first, last = f.hub.view, f.first, f.last
+	f.first, f.last = 0, 0
+	return v, first, last
+}

@@ -1,0 +1,392 @@
+package replica
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
+)
+
+// SnapshotPolicy says at which slots replicas take a snapshot. It looks at
+// the journal only, so all replicas with one policy choose the same slots;
+// the one that wrote the record there stores the snapshot, the others check.
+type SnapshotPolicy struct {
+	// EveryBytes is how much journal lies between two snapshots at least; the
+	// size of the state, if that is more. 0 for 16 MiB.
+	EveryBytes int64
+	// RecordWeight is added to every record's length: what reading one more
+	// record costs at a restart, in bytes. 0 for 256.
+	RecordWeight int64
+}
+
+const (
+	defaultEveryBytes   = 16 << 20
+	defaultRecordWeight = 256
+	keepSnapshots       = 2
+	manifestName        = "manifest.json"
+	blobRoot            = "snapshot/"
+	loaders             = 8
+)
+
+// manifest describes a snapshot; it is stored last.
+type manifest struct {
+	Format  int          `json:"format"`
+	Journal string       `json:"journal"`
+	Slot    journal.Slot `json:"slot"`
+	// Hash is SHA-256 over the chain at the slot and the SHA-256 of each part.
+	Hash   string   `json:"hash"`
+	Chains string   `json:"chains"` // blob: the chains of the last slots
+	Parts  []string `json:"parts"`  // blobs: the parts, compressed
+}
+
+// snapshots is the loop's part in taking and checking snapshots.
+type snapshots struct {
+	weight  int64 // of the journal since the last snapshot slot
+	working bool  // a snapshot is being made or hashed
+	done    chan snapshot
+	own     map[journal.Slot][sha256.Size]byte // hashes that this replica computed
+	others  map[journal.Slot][sha256.Size]byte // hashes that the journal names, while ours is being computed
+}
+
+// snapshot is what making one came to.
+type snapshot struct {
+	slot   journal.Slot
+	hash   [sha256.Size]byte
+	stored bool
+	err    error // of storing it; the hash is good all the same
+}
+
+// passed notes that slot was applied, and takes a snapshot if one is due.
+func (s *snapshots) passed(l *loop, slot journal.Slot, h held) error {
+	p := l.cfg.Snapshots
+	s.weight += int64(len(h.rec)) + p.RecordWeight
+	if s.weight < max(p.EveryBytes, l.state.Bytes()) {
+		return nil
+	}
+	s.weight = 0
+	if s.working {
+		return nil
+	}
+	s.working = true
+	frozen, chains, ours := l.state.Freeze(), l.chains.Clone(), h.ours != nil
+	l.group.Go(func() error {
+		out := l.takeSnapshot(l.ctx, frozen, chains, ours)
+		select {
+		case s.done <- out:
+		case <-l.ctx.Done():
+		}
+		return nil
+	})
+	return nil
+}
+
+// onSnapshot takes in the hash that this replica computed.
+func (l *loop) onSnapshot(out snapshot) error {
+	s := &l.snaps
+	s.working = false
+	if out.err != nil {
+		if l.ctx.Err() == nil {
+			l.log.Warn("snapshot was not stored; the next one will be tried in its turn", "slot", uint64(out.slot), "error", out.err)
+		}
+	} else if out.stored {
+		l.log.Info("snapshot stored", "slot", uint64(out.slot))
+		l.control(record.Snapshot, record.SnapshotMark{Slot: out.slot, Hash: out.hash}.Append(nil))
+	}
+	if other, ok := s.others[out.slot]; ok && other != out.hash {
+		return diverged(out.slot)
+	}
+	clear(s.others)
+	for slot := range s.own {
+		if slot+record.AnchorSpan*64 < out.slot {
+			delete(s.own, slot)
+		}
+	}
+	s.own[out.slot] = out.hash
+	return nil
+}
+
+// marked compares what the journal says of a snapshot with what we know.
+func (s *snapshots) marked(l *loop, m record.SnapshotMark) error {
+	if own, ok := s.own[m.Slot]; ok {
+		if own != m.Hash {
+			return diverged(m.Slot)
+		}
+	} else if s.working {
+		s.others[m.Slot] = m.Hash
+	}
+	return nil
+}
+
+func diverged(slot journal.Slot) error {
+	return fmt.Errorf("at slot %d another replica has a different state; check the journal with xb fsck: %w", slot, ErrDiverged)
+}
+
+// takeSnapshot hashes a state and, if store is set, stores it.
+func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *record.Chains, store bool) snapshot {
+	out := snapshot{slot: f.View.Slot()}
+	m := manifest{Format: journal.FormatVersion, Journal: r.info.ID.String(), Slot: out.slot}
+	dir := snapshotDir(out.slot)
+	put := func(raw []byte) (string, error) {
+		data := zstdEncoder.EncodeAll(raw, nil)
+		sum := sha256.Sum256(data)
+		name := dir + hex.EncodeToString(sum[:])
+		return name, r.cfg.Store.PutBlob(ctx, name, data)
+	}
+	hash := newStateHash(chains.Last())
+	out.err = f.Parts(func(part []byte) error {
+		hash.add(part)
+		if !store {
+			return ctx.Err()
+		}
+		name, err := put(part)
+		m.Parts = append(m.Parts, name)
+		return err
+	})
+	if out.err != nil {
+		return out
+	}
+	out.hash = hash.sum()
+	if !store {
+		return out
+	}
+	if m.Chains, out.err = put(chains.Append(nil)); out.err != nil {
+		return out
+	}
+	m.Hash = hex.EncodeToString(out.hash[:])
+	data, err := json.Marshal(m)
+	if err != nil {
+		out.err = err
+		return out
+	}
+	if out.err = r.cfg.Store.PutBlob(ctx, dir+manifestName, data); out.err == nil {
+		out.stored = true
+		r.dropSnapshots(ctx, out.slot)
+	}
+	return out
+}
+
+// dropSnapshots deletes all but the last snapshots, as far as it may.
+func (r *Replica) dropSnapshots(ctx context.Context, newest journal.Slot) {
+	names, err := r.cfg.Store.ListBlobs(ctx, blobRoot)
+	if err != nil {
+		return
+	}
+	slots := snapshotSlots(names)
+	slots = slices.DeleteFunc(slots, func(s journal.Slot) bool { return s > newest })
+	if len(slots) <= keepSnapshots {
+		return
+	}
+	oldest := snapshotDir(slots[keepSnapshots-1])
+	for _, name := range names {
+		if name < oldest {
+			if err := r.cfg.Store.DeleteBlob(ctx, name); err != nil {
+				r.log.Debug("old snapshot stays", "blob", name, "error", err)
+				return
+			}
+		}
+	}
+}
+
+func snapshotDir(slot journal.Slot) string { return fmt.Sprintf("%s%020d/", blobRoot, uint64(slot)) }
+
+// snapshotSlots returns the slots of whole snapshots among names, newest first.
+func snapshotSlots(names []string) []journal.Slot {
+	var slots []journal.Slot
+	for _, name := range names {
+		if dir, file := path.Split(name); file == manifestName {
+			n, err := strconv.ParseUint(strings.Trim(strings.TrimPrefix(dir, blobRoot), "/"), 10, 64)
+			if err == nil {
+				slots = append(slots, journal.Slot(n))
+			}
+		}
+	}
+	slices.SortFunc(slots, func(a, b journal.Slot) int {
+		if a > b {
+			return -1
+		}
+		return 1
+	})
+	return slots
+}
+
+// restore starts from the newest snapshot that is whole, or from nothing.
+func (l *loop) restore() error {
+	l.snaps.done = make(chan snapshot)
+	l.snaps.own = map[journal.Slot][sha256.Size]byte{}
+	l.snaps.others = map[journal.Slot][sha256.Size]byte{}
+	l.state, l.chains = mvcc.New(), record.NewChains(l.info.ID)
+	names, err := l.listSnapshots()
+	if err != nil {
+		return err
+	}
+	for _, slot := range snapshotSlots(names) {
+		loaded, err := LoadSnapshot(l.ctx, l.cfg.Store, l.info.ID, slot)
+		if l.ctx.Err() != nil {
+			return l.ctx.Err()
+		}
+		if err != nil {
+			l.log.Warn("snapshot is not usable; trying an older one", "slot", uint64(slot), "error", err)
+			continue
+		}
+		l.state, l.chains = loaded.State, loaded.Chains
+		l.snaps.own[slot] = loaded.Hash
+		l.log.Info("snapshot restored", "slot", uint64(slot), "revision", int64(l.state.Revision()))
+		break
+	}
+	v := l.state.View()
+	l.hub.restore(v)
+	l.view.Store(v)
+	return nil
+}
+
+func (l *loop) listSnapshots() ([]string, error) {
+	wait := newBackoff(l.Replica, "list snapshots")
+	for {
+		names, err := l.cfg.Store.ListBlobs(l.ctx, blobRoot)
+		if err == nil {
+			wait.over()
+			return names, nil
+		}
+		if err := wait.pause(l.ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Loaded is a snapshot taken out of its store.
+type Loaded struct {
+	State  *mvcc.State
+	Chains *record.Chains
+	Hash   [sha256.Size]byte // as computed from what was loaded
+}
+
+// ErrBadSnapshot: a snapshot that is incomplete or whose bytes are not what
+// its manifest says.
+var ErrBadSnapshot = errors.New("snapshot is bad")
+
+// LoadSnapshot loads and checks the snapshot at slot. The error wraps
+// ErrBadSnapshot, or is one of the store's.
+func LoadSnapshot(ctx context.Context, blobs journal.Blobs, id journal.ID, slot journal.Slot) (Loaded, error) {
+	var m manifest
+	data, err := blobs.GetBlob(ctx, snapshotDir(slot)+manifestName)
+	if err != nil {
+		return Loaded{}, fmt.Errorf("get manifest: %w", err)
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return Loaded{}, fmt.Errorf("manifest: %w: %w", ErrBadSnapshot, err)
+	}
+	if m.Journal != id.String() || m.Slot != slot || m.Format != journal.FormatVersion || len(m.Parts) == 0 {
+		return Loaded{}, fmt.Errorf("manifest of journal %s, slot %d, format %d: %w", m.Journal, m.Slot, m.Format, ErrBadSnapshot)
+	}
+	raw, parts, err := loadParts(ctx, blobs, m.Parts)
+	if err != nil {
+		return Loaded{}, err
+	}
+	ring, err := getPart(ctx, blobs, m.Chains)
+	if err != nil {
+		return Loaded{}, err
+	}
+	out := Loaded{}
+	if out.Chains, err = record.ParseChains(slot, ring); err != nil {
+		return Loaded{}, fmt.Errorf("%w: %w", ErrBadSnapshot, err)
+	}
+	hash := newStateHash(out.Chains.Last())
+	for _, sum := range raw.sums {
+		hash.sums = append(hash.sums, sum[:]...)
+	}
+	if out.Hash = hash.sum(); hex.EncodeToString(out.Hash[:]) != m.Hash {
+		return Loaded{}, fmt.Errorf("hash differs: %w", ErrBadSnapshot)
+	}
+	if out.State, err = mvcc.Thaw(raw.first, parts); err != nil {
+		return Loaded{}, fmt.Errorf("%w: %w", ErrBadSnapshot, err)
+	}
+	if out.State.Slot() != slot {
+		return Loaded{}, fmt.Errorf("state of slot %d: %w", out.State.Slot(), ErrBadSnapshot)
+	}
+	return out, nil
+}
+
+type rawParts struct {
+	first []byte
+	sums  [][sha256.Size]byte
+}
+
+// loadParts gets and decodes the parts, several at a time.
+func loadParts(ctx context.Context, blobs journal.Blobs, names []string) (rawParts, []mvcc.Part, error) {
+	raw := rawParts{sums: make([][sha256.Size]byte, len(names))}
+	parts := make([]mvcc.Part, len(names))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(loaders)
+	for i, name := range names {
+		g.Go(func() error {
+			b, err := getPart(ctx, blobs, name)
+			if err != nil {
+				return err
+			}
+			raw.sums[i] = sha256.Sum256(b)
+			if i == 0 {
+				raw.first = b
+				return nil
+			}
+			if parts[i], err = mvcc.ParsePart(b); err != nil {
+				return fmt.Errorf("%w: %w", ErrBadSnapshot, err)
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	return raw, parts[1:], err
+}
+
+func getPart(ctx context.Context, blobs journal.Blobs, name string) ([]byte, error) {
+	data, err := blobs.GetBlob(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("get part: %w", err)
+	}
+	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != path.Base(name) {
+		return nil, fmt.Errorf("bytes of %s differ from its name: %w", name, ErrBadSnapshot)
+	}
+	raw, err := zstdDecoder.DecodeAll(data, nil)
+	if err != nil {
+		return nil, fmt.Errorf("decompress %s: %w: %w", name, ErrBadSnapshot, err)
+	}
+	return raw, nil
+}
+
+// stateHash makes the hash of a state from its chain and its parts.
+type stateHash struct{ sums []byte }
+
+func newStateHash(last record.Chain) *stateHash { return &stateHash{sums: slices.Clone(last[:])} }
+
+func (h *stateHash) add(part []byte) {
+	sum := sha256.Sum256(part)
+	h.sums = append(h.sums, sum[:]...)
+}
+
+func (h *stateHash) sum() [sha256.Size]byte { return sha256.Sum256(h.sums) }
+
+// HashState is the hash of a state, as a snapshot's manifest names it.
+func HashState(f *mvcc.Frozen, last record.Chain) ([sha256.Size]byte, error) {
+	h := newStateHash(last)
+	err := f.Parts(func(part []byte) error { h.add(part); return nil })
+	return h.sum(), err
+}
+
+// The one-shot forms of both are safe for concurrent use.
+var (
+	zstdEncoder, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	zstdDecoder, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(0))
+)
