@@ -274,10 +274,10 @@ func changesTwice(ops []Op) bool {
 	return false
 }
 
-// read answers a range operation inside a transaction, which sees what the
-// operations before it wrote.
+// read answers a range operation inside a transaction. Without a revision it
+// sees what the operations before it wrote; with that of the state it does not.
 func (s *State) read(op *Op) ReadResult {
-	if op.Read.Revision == 0 || op.Read.Revision == s.rev {
+	if op.Read.Revision <= 0 {
 		return readNewest(s.keys.root, op.Range, &op.Read)
 	}
 	return readAt(s.keys.root, op.Range, &op.Read)

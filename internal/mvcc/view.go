@@ -57,12 +57,12 @@ const (
 
 // ReadOptions are the options of a range read, as in etcd's RangeRequest.
 type ReadOptions struct {
-	Revision  Revision // 0: the newest
-	Limit     int64    // 0: none
+	Revision  Revision // 0 or less: the newest
+	Limit     int64    // 0 or less: none
 	CountOnly bool
-	KeysOnly  bool // values are left out; see KeysOnly of the answer's encoder
-	Order     SortOrder
-	Target    SortTarget
+	KeysOnly  bool       // the KVs keep their values; who encodes them leaves them out
+	Order     SortOrder  // with a Target beside the key, Unsorted means Ascend
+	Target    SortTarget // what is equal stays in the order of keys
 
 	MinMod, MaxMod, MinCreate, MaxCreate Revision // 0: no bound
 }
@@ -71,9 +71,7 @@ func (o *ReadOptions) filtered() bool {
 	return o.MinMod|o.MaxMod|o.MinCreate|o.MaxCreate != 0
 }
 
-func (o *ReadOptions) sorted() bool {
-	return o.Order != Unsorted && (o.Target != SortByKey || o.Order == Descend)
-}
+func (o *ReadOptions) sorted() bool { return o.Target != SortByKey || o.Order == Descend }
 
 func (o *ReadOptions) keeps(kv *KV) bool {
 	return kv.Mod >= o.MinMod && (o.MaxMod == 0 || kv.Mod <= o.MaxMod) &&
@@ -84,7 +82,7 @@ func (o *ReadOptions) keeps(kv *KV) bool {
 type ReadResult struct {
 	KVs      []*KV
 	KeysOnly bool  // as asked: the values of KVs are to be left out
-	More     bool  // there are keys past the limit
+	More     bool  // there are keys past the limit; never with CountOnly
 	Count    int64 // the exact number of keys in the range, filters and limit aside
 }
 
@@ -102,7 +100,7 @@ func (v *View) Read(r KeyRange, o ReadOptions) (ReadResult, error) {
 		return ReadResult{}, err
 	}
 	var res ReadResult
-	if o.Revision == 0 || o.Revision == v.rev {
+	if o.Revision <= 0 || o.Revision == v.rev {
 		res = readNewest(v.root, r, &o)
 	} else {
 		res = readAt(v.root, r, &o)
@@ -172,7 +170,7 @@ func readAt(root *node, r KeyRange, o *ReadOptions) ReadResult {
 			return true
 		}
 		res.Count++
-		if !o.CountOnly && (all || o.Limit == 0 || res.Count <= o.Limit) {
+		if !o.CountOnly && (all || o.Limit <= 0 || res.Count <= o.Limit) {
 			res.KVs = append(res.KVs, kv)
 		}
 		return true
