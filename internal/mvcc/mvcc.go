@@ -29,13 +29,18 @@ type BatchNumber uint64
 // of the request on every replica, and changes nothing. They correspond to
 // the errors of etcd's api/v3rpc/rpctypes of the same names.
 var (
-	ErrCompacted      = errors.New("required revision has been compacted")
-	ErrFutureRevision = errors.New("required revision is a future revision")
-	ErrLeaseNotFound  = errors.New("requested lease not found")
-	ErrLeaseExists    = errors.New("lease already exists")
-	ErrDuplicateKey   = errors.New("duplicate key given in txn request")
-	ErrKeyNotFound    = errors.New("key not found")
+	ErrCompacted        = errors.New("required revision has been compacted")
+	ErrFutureRevision   = errors.New("required revision is a future revision")
+	ErrLeaseNotFound    = errors.New("requested lease not found")
+	ErrLeaseExists      = errors.New("lease already exists")
+	ErrLeaseTTLTooLarge = errors.New("too large lease TTL")
+	ErrDuplicateKey     = errors.New("duplicate key given in txn request")
+	ErrKeyNotFound      = errors.New("key not found")
 )
+
+// MaxLeaseTTL is the longest time to live that a lease is granted, in seconds;
+// it is etcd's, and fits in a time.Duration.
+const MaxLeaseTTL = 9_000_000_000
 
 // KeyRange is a set of keys as etcd writes it: the one key if End is empty,
 // every key from Key on if End is "\x00", otherwise Key <= k < End.
@@ -146,7 +151,7 @@ const (
 	LeaseRevoke
 	LeaseRenew
 	// LeaseExpire revokes a lease if it was renewed exactly Renewals times: a
-	// renewal that reached the journal first wins.
+	// renewal that reached the journal first wins, and that is no error.
 	LeaseExpire
 )
 
@@ -160,8 +165,8 @@ type Request struct {
 	Else     []Op
 
 	Revision Revision // Compact: everything below goes
-	Lease    LeaseID  // Lease*
-	TTL      int64    // LeaseGrant, seconds
+	Lease    LeaseID  // Lease*; not 0
+	TTL      int64    // LeaseGrant, seconds; below 1 counts as 1
 	Renewals uint64   // LeaseExpire
 }
 

@@ -19,13 +19,13 @@ type State struct {
 	leases  map[LeaseID]*lease
 	writers map[WriterID]*writer
 
-	bytes   int64 // of the live keys and their values
+	bytes   int64         // of the live keys and their values
 	toPrune []Change      // of the log up to pruned: what Prune has left to look at
 	pruned  *atomic.Int64 // see View
 }
 
 type lease struct {
-	ttl      int64 // seconds
+	ttl      int64 // seconds, 1 to MaxLeaseTTL
 	renewals uint64
 	keys     map[string]struct{}
 }
@@ -153,11 +153,7 @@ func (s *State) apply(r *Request, res *Result, answers bool) {
 	case Compact:
 		res.Err = s.applyCompact(r.Revision)
 	case LeaseGrant:
-		if s.leases[r.Lease] != nil {
-			res.Err = ErrLeaseExists
-			return
-		}
-		s.leases[r.Lease] = &lease{ttl: r.TTL}
+		res.Err = s.grant(r.Lease, r.TTL)
 	case LeaseRevoke:
 		res.Err = s.revoke(r.Lease)
 	case LeaseRenew:
@@ -365,6 +361,20 @@ func (s *State) record(kv, prev *KV) {
 			l.keys[kv.Key] = struct{}{}
 		}
 	}
+}
+
+// grant makes a lease. 0 is what keys without a lease hold, so it cannot be one.
+func (s *State) grant(id LeaseID, ttl int64) error {
+	switch {
+	case id == 0:
+		return ErrLeaseNotFound // as in etcd
+	case ttl > MaxLeaseTTL:
+		return ErrLeaseTTLTooLarge
+	case s.leases[id] != nil:
+		return ErrLeaseExists
+	}
+	s.leases[id] = &lease{ttl: max(ttl, 1)}
+	return nil
 }
 
 // revoke deletes a lease and every key on it, at one revision.
