@@ -1,0 +1,368 @@
+// Package filelog is a journal in a directory of one machine: a checksummed
+// write-ahead log, one write and one fdatasync a record, held by one process
+// at a time. It never starts a goroutine. README.md is its format.
+package filelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+)
+
+// keepBuffer is how large a write buffer is kept for the next Append, in bytes.
+const keepBuffer = 1 << 20
+
+// MaxRecord is the length of the longest record, in bytes.
+const MaxRecord = 16 << 20
+
+// Options are what a Log may be told. The zero value is ready for use.
+type Options struct {
+	// SegmentSize is how long the files of the journal become, in bytes:
+	// between 4 KiB and 1 GiB, 64 MiB if 0. It may differ from one Open to the
+	// next.
+	SegmentSize int64
+	// Logger hears of repairs. nil: no one.
+	Logger *slog.Logger
+
+	fs vfs // of the tests; else the operating system's
+}
+
+// Log is a journal in a directory. It implements journal.Store. Its system
+// calls cannot be cut short: a ctx that ends while one hangs is heeded after.
+type Log struct {
+	fs   vfs
+	dir  string
+	opts Options
+	log  *slog.Logger
+	info journal.Info
+	lock io.Closer
+
+	// writer holds a token while somebody writes: an Append, Trim, Close or
+	// repair. Its holder alone touches buf, rolling and the last segment's end.
+	writer chan struct{}
+	buf    []byte
+	// rolling says that the next segment may be there already, so that the
+	// current one must not get another record.
+	rolling bool
+	// suspect says that an fdatasync failed, so that what the system shows of
+	// the last segment may not be what is on the disk.
+	suspect atomic.Bool
+
+	// mu guards what readers see. Nobody holds it during I/O.
+	mu     sync.RWMutex
+	segs   []*segment   // by first slot; where two overlap, the later counts
+	floor  journal.Slot // the first slot that is not trimmed
+	next   journal.Slot // the slot after the tail
+	closed bool
+
+	blobSeq atomic.Uint64 // for the names of temporary files
+}
+
+var _ journal.Store = (*Log)(nil)
+
+// Info implements journal.Journal.
+func (l *Log) Info() journal.Info { return l.info }
+
+// acquire takes the writer's token, which release gives back.
+func (l *Log) acquire(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case l.writer <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if l.isClosed() {
+		l.release()
+		return journal.ErrClosed
+	}
+	return nil
+}
+
+func (l *Log) release() { <-l.writer }
+
+func (l *Log) isClosed() bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.closed
+}
+
+// Append implements journal.Journal. The slot must be the one after the tail.
+func (l *Log) Append(ctx context.Context, slot journal.Slot, rec []byte) error {
+	if len(rec) > MaxRecord {
+		return fmt.Errorf("append slot %d: %d bytes, at most %d: %w", slot, len(rec), MaxRecord, journal.ErrTooLarge)
+	}
+	if err := l.acquire(ctx); err != nil {
+		return fmt.Errorf("append slot %d: %w", slot, err)
+	}
+	defer l.release()
+	if err := l.repair(); err != nil {
+		return fmt.Errorf("append slot %d: %w", slot, err)
+	}
+	switch { // only the writer, which we are, changes next
+	case slot < l.next:
+		return fmt.Errorf("append slot %d: %w", slot, journal.ErrTaken)
+	case slot > l.next:
+		return fmt.Errorf("append slot %d: the tail is at %d: %w", slot, l.next-1, journal.ErrAhead)
+	}
+	if err := l.write(slot, rec); err != nil {
+		return fmt.Errorf("append slot %d: %w", slot, err)
+	}
+	return nil
+}
+
+// write makes rec durable at the end of the last segment, then visible.
+func (l *Log) write(slot journal.Slot, rec []byte) error {
+	size := frameSize(len(rec))
+	seg, err := l.room(slot, size)
+	if err != nil {
+		return err
+	}
+	l.buf = appendFrame(l.buf[:0], seg.head.seed(), slot, rec)
+	if _, err := seg.file.WriteAt(l.buf, seg.end); err != nil {
+		return l.undo(seg, err)
+	}
+	if err := seg.file.Sync(); err != nil {
+		l.suspect.Store(true)
+		return err
+	}
+	seg.grow(seg.end + size)
+	if cap(l.buf) > keepBuffer {
+		l.buf = nil
+	}
+	l.mu.Lock()
+	l.next = slot + 1
+	l.mu.Unlock()
+	return nil
+}
+
+// room returns the last segment once it has room for size more bytes.
+// Whatever fails here, nothing is stored, and the next Append tries again.
+func (l *Log) room(slot journal.Slot, size int64) (seg *segment, err error) {
+	seg = l.segs[len(l.segs)-1]
+	if (l.rolling || seg.end+size > seg.limit) && seg.first < slot {
+		l.rolling = true // from here on a crash may show the new segment
+		next, err := create(l.fs, l.dir, l.info.ID, slot, nil)
+		if err != nil {
+			return nil, err
+		}
+		next.limit = l.opts.SegmentSize
+		l.rolling = false
+		l.install(next, slot)
+		seg = next
+	}
+	seg.limit = max(seg.limit, seg.end+size) // one long record may fill a segment
+	if seg.end+size <= seg.alloc {
+		return seg, nil
+	}
+	for _, alloc := range []int64{seg.limit, seg.end + size} { // a nearly full disk may hold this one yet
+		if err = seg.file.Allocate(alloc); err == nil {
+			seg.alloc = alloc
+			return seg, nil
+		}
+	}
+	return nil, err
+}
+
+// undo takes back a write that failed half-way, so that the slot is empty on
+// the disk as well, and returns cause.
+func (l *Log) undo(seg *segment, cause error) error {
+	err := seg.file.Truncate(seg.end)
+	if err == nil {
+		seg.alloc = seg.end
+		err = seg.file.Sync()
+	}
+	if err != nil {
+		l.suspect.Store(true)
+		return errors.Join(cause, err)
+	}
+	return cause
+}
+
+// install makes seg the last segment, in place of those that it covers whole.
+// next is the slot after the tail, now that seg is there.
+func (l *Log) install(seg *segment, next journal.Slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	segs := slices.Clone(l.segs) // readers may hold the old slice
+	for len(segs) > 0 && segs[len(segs)-1].first >= seg.first {
+		_ = segs[len(segs)-1].close() // its content is in seg, durably
+		segs = segs[:len(segs)-1]
+	}
+	l.segs, l.next = append(segs, seg), next
+}
+
+// Read implements journal.Journal.
+func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
+	recs, err := l.read(ctx, from, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read slot %d: %w", from, err)
+	}
+	return recs, nil
+}
+
+func (l *Log) read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if l.suspect.Load() {
+		if err := l.acquire(ctx); err != nil {
+			return nil, err
+		}
+		err := l.repair()
+		l.release()
+		if err != nil {
+			return nil, err
+		}
+	}
+	for {
+		seg, until, err := l.find(from)
+		if seg == nil || err != nil || limit <= 0 {
+			return nil, err
+		}
+		if err = seg.load(l.fs, l.info.ID, false, until); err == nil {
+			var recs [][]byte
+			if recs, err = seg.read(from, until, limit); err == nil {
+				return recs, nil
+			}
+		}
+		// A Trim, Close or repair may have taken the file away meanwhile.
+		if again, _, _ := l.find(from); again == seg {
+			return nil, err
+		}
+	}
+}
+
+// find returns the segment that holds slot from, and the slot up to which it
+// counts; none if from is past the tail.
+func (l *Log) find(from journal.Slot) (seg *segment, until journal.Slot, err error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	switch {
+	case l.closed:
+		return nil, 0, journal.ErrClosed
+	case from < l.floor:
+		return nil, 0, fmt.Errorf("the floor is %d: %w", l.floor, journal.ErrTrimmed)
+	case from >= l.next:
+		return nil, 0, nil
+	}
+	seg, until = locate(l.segs, l.next, from)
+	return seg, until, nil
+}
+
+// locate returns the segment of slot from among segs, and the slot before
+// which it ends. next is the slot after the tail; from is below it.
+func locate(segs []*segment, next, from journal.Slot) (*segment, journal.Slot) {
+	i, exact := slices.BinarySearchFunc(segs, from, func(s *segment, slot journal.Slot) int {
+		if s.first < slot {
+			return -1
+		}
+		return int(min(s.first-slot, 1))
+	})
+	if !exact {
+		i--
+	}
+	if i+1 < len(segs) {
+		next = segs[i+1].first
+	}
+	return segs[i], next
+}
+
+// Trim implements journal.Trimmer. It deletes whole segments, and remembers
+// the floor for the rest.
+func (l *Log) Trim(ctx context.Context, before journal.Slot) error {
+	if err := l.trim(ctx, before); err != nil {
+		return fmt.Errorf("trim before slot %d: %w", before, err)
+	}
+	return nil
+}
+
+func (l *Log) trim(ctx context.Context, before journal.Slot) error {
+	if err := l.acquire(ctx); err != nil {
+		return err
+	}
+	defer l.release()
+	if err := l.repair(); err != nil {
+		return err
+	}
+	if before > l.next {
+		return fmt.Errorf("the tail is at %d", l.next-1)
+	}
+	if before > l.floor {
+		if err := writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: before}); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.floor = before
+		l.mu.Unlock()
+	}
+	return l.dropTrimmed()
+}
+
+// dropTrimmed deletes the segments that are wholly below the floor, the oldest
+// first. The last segment stays, whatever the floor: it knows the tail.
+func (l *Log) dropTrimmed() error {
+	dropped := false
+	for len(l.segs) > 1 && l.segs[1].first <= l.floor {
+		seg := l.segs[0]
+		if err := l.fs.Remove(seg.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		dropped = true
+		l.mu.Lock()
+		l.segs = l.segs[1:]
+		l.mu.Unlock()
+		_ = seg.close() // it was only read from
+	}
+	if !dropped {
+		return nil
+	}
+	return l.fs.SyncDir(l.journalDir())
+}
+
+// Close implements journal.Journal. It waits for an Append under way.
+func (l *Log) Close() error {
+	l.writer <- struct{}{}
+	defer l.release()
+	if l.isClosed() {
+		return nil
+	}
+	if !l.suspect.Load() && !l.rolling {
+		l.markEnd()
+	}
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	var errs []error
+	for _, seg := range l.segs {
+		errs = append(errs, seg.close())
+	}
+	if err := errors.Join(append(errs, l.lock.Close())...); err != nil {
+		return fmt.Errorf("close journal %s: %w", l.dir, err)
+	}
+	return nil
+}
+
+// markEnd writes that the log ends here on purpose, so that damage to its last
+// record will not pass for a write that a crash cut short. Without the mark
+// nothing else is lost.
+func (l *Log) markEnd() {
+	seg := l.segs[len(l.segs)-1]
+	mark := appendFrameHeader(l.buf[:0], seg.head.seed(), frame{end: true, slot: l.next})
+	_, err := seg.file.WriteAt(mark, seg.end)
+	if err == nil {
+		err = seg.file.Sync()
+	}
+	if err != nil {
+		l.log.Warn("the journal was closed without a mark of its end", "dir", l.dir, "error", err)
+	}
+}
