@@ -49,9 +49,43 @@ const PartSize = 4 << 20
 // Parts encodes the state canonically: two states are equal if and only if
 // their parts are. It calls yield with one part after the other; the first
 // holds the leases and writers, each other one whole keys, in order. The
-// slice is only good until yield returns.
+// slice is only good until yield returns. It returns the error of yield, or
+// ErrCompacted if the state was compacted and pruned since it was frozen: what
+// was yielded is then worthless, and the state must be frozen anew.
 func (f *Frozen) Parts(yield func(part []byte) error) error {
 	w := wireWriter{}
+	w.frame(f)
+	if err := yield(w.b); err != nil {
+		return err
+	}
+	w.b = make([]byte, 0, PartSize+PartSize/4)
+	flush := func() error {
+		if Revision(f.View.pruned.Load()) > f.View.compact {
+			return ErrCompacted // versions may have been cut while we walked
+		}
+		err := yield(w.b)
+		w.b = w.b[:0]
+		return err
+	}
+	var err error
+	var kept []*KV
+	f.View.root.ascend(KeyRange{End: FromKey}, func(head *KV) bool {
+		if kept = head.since(f.View.compact, kept[:0]); len(kept) > 0 {
+			w.history(kept)
+		}
+		if len(w.b) >= PartSize {
+			err = flush()
+		}
+		return err == nil
+	})
+	if err != nil || len(w.b) == 0 {
+		return err
+	}
+	return flush()
+}
+
+// frame writes what is not keys.
+func (w *wireWriter) frame(f *Frozen) {
 	w.uvarint(uint64(f.View.slot))
 	w.varint(int64(f.View.rev))
 	w.varint(int64(f.View.compact))
@@ -71,45 +105,25 @@ func (f *Frozen) Parts(yield func(part []byte) error) error {
 			w.uvarint(word)
 		}
 	}
-	if err := yield(w.b); err != nil {
-		return err
-	}
-
-	w.b = make([]byte, 0, PartSize+PartSize/4)
-	var err error
-	f.View.root.ascend(KeyRange{End: FromKey}, func(head *KV) bool {
-		w.history(head, f.View.compact)
-		if len(w.b) >= PartSize {
-			err = yield(w.b)
-			w.b = w.b[:0]
-		}
-		return err == nil
-	})
-	if err != nil || len(w.b) == 0 {
-		return err
-	}
-	return yield(w.b)
 }
 
-// history writes a key's versions, newest first: all at or above compact, and
-// the one below, if it is live. A key with nothing to keep is left out.
-func (w *wireWriter) history(head *KV, compact Revision) {
-	n := 0
-	for kv := head; kv != nil; kv = kv.prev.Load() {
-		if kv.Mod < compact {
-			if kv.Live() {
-				n++
-			}
-			break
-		}
-		n++
+// since appends to dst the versions that can be read at or above compact,
+// newest first: those made there, and the one below if it is live.
+func (kv *KV) since(compact Revision, dst []*KV) []*KV {
+	for ; kv != nil && kv.Mod >= compact; kv = kv.prev.Load() {
+		dst = append(dst, kv)
 	}
-	if n == 0 {
-		return
+	if kv.Live() {
+		dst = append(dst, kv)
 	}
-	w.string(head.Key)
-	w.uvarint(uint64(n))
-	for kv := head; n > 0; n-- {
+	return dst
+}
+
+// history writes versions of one key, newest first.
+func (w *wireWriter) history(versions []*KV) {
+	w.string(versions[0].Key)
+	w.uvarint(uint64(len(versions)))
+	for _, kv := range versions {
 		w.varint(int64(kv.Mod))
 		w.varint(kv.Version)
 		if kv.Live() {
@@ -117,7 +131,6 @@ func (w *wireWriter) history(head *KV, compact Revision) {
 			w.varint(int64(kv.Lease))
 			w.bytes(kv.Value)
 		}
-		kv = kv.prev.Load()
 	}
 }
 
