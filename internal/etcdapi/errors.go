@@ -1,0 +1,56 @@
+package etcdapi
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/replica"
+)
+
+// outcomes maps what the state machine says to etcd's words.
+var outcomes = []struct{ from, to error }{
+	{mvcc.ErrCompacted, rpctypes.ErrGRPCCompacted},
+	{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
+	{mvcc.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
+	{mvcc.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
+	{mvcc.ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey},
+	{mvcc.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
+
+	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge},
+	{replica.ErrBusy, rpctypes.ErrGRPCRequestTooManyRequests},
+}
+
+// failures maps what kept a request from an outcome, unless the client's own
+// deadline or cancellation did. The order matters: whatever else is true, an
+// unknown outcome is "request timed out", which says that it may have happened.
+var failures = []struct{ from, to error }{
+	{replica.ErrUnknown, rpctypes.ErrGRPCTimeout},
+	{replica.ErrStopped, rpctypes.ErrGRPCStopped},
+	{replica.ErrUnavailable, rpctypes.ErrGRPCNoLeader},
+}
+
+// rpcError says err in etcd's words.
+func rpcError(err error) error {
+	for _, o := range outcomes {
+		if errors.Is(err, o.from) {
+			return o.to
+		}
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(context.DeadlineExceeded).Err()
+	case errors.Is(err, context.Canceled):
+		return status.FromContextError(context.Canceled).Err()
+	}
+	for _, f := range failures {
+		if errors.Is(err, f.from) {
+			return f.to
+		}
+	}
+	return status.Error(codes.Unknown, err.Error())
+}

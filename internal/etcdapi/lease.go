@@ -1,0 +1,146 @@
+package etcdapi
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+)
+
+// The bounds of a lease's time to live, in seconds, as etcd has them: at least
+// its least election timeout.
+const (
+	minLeaseTTL = 2
+	maxLeaseTTL = 9_000_000_000
+)
+
+// newLeaseID draws a positive lease ID.
+func newLeaseID() mvcc.LeaseID {
+	var b [8]byte
+	rand.Read(b[:]) // never fails, by its contract
+	return mvcc.LeaseID(binary.LittleEndian.Uint64(b[:])&math.MaxInt64 | 1)
+}
+
+// LeaseGrant implements etcdserverpb.LeaseServer.
+func (s *service) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	if r.TTL > maxLeaseTTL {
+		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
+	}
+	id, ttl := mvcc.LeaseID(r.ID), max(r.TTL, minLeaseTTL)
+	if id == 0 {
+		id = newLeaseID()
+	}
+	res, err := s.propose(ctx, &mvcc.Request{Kind: mvcc.LeaseGrant, Lease: id, TTL: ttl})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.LeaseGrantResponse{Header: s.header(int64(res.Revision)), ID: int64(id), TTL: ttl}, nil
+}
+
+// LeaseRevoke implements etcdserverpb.LeaseServer.
+func (s *service) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	res, err := s.propose(ctx, &mvcc.Request{Kind: mvcc.LeaseRevoke, Lease: mvcc.LeaseID(r.ID)})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.LeaseRevokeResponse{Header: s.header(int64(res.Revision))}, nil
+}
+
+// LeaseKeepAlive implements etcdserverpb.LeaseServer. A lease that is gone is
+// answered with a time to live of 0.
+func (s *service) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.keepAlive(stream) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-stream.Context().Done():
+		return rpcError(stream.Context().Err())
+	case <-s.stop:
+		return rpctypes.ErrGRPCStopped
+	}
+}
+
+func (s *service) keepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		resp := &pb.LeaseKeepAliveResponse{ID: r.ID}
+		if resp.Header, resp.TTL, err = s.renew(stream.Context(), mvcc.LeaseID(r.ID)); err != nil {
+			return err
+		}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+// renew renews a lease, and returns its time to live; 0 if there is none. The
+// head is from before the renewal, so that a client never sees a lease alive
+// at a revision at which it was already gone.
+func (s *service) renew(ctx context.Context, id mvcc.LeaseID) (*pb.ResponseHeader, int64, error) {
+	header := s.header(int64(s.replica.View().Revision()))
+	res, err := s.replica.Propose(ctx, &mvcc.Request{Kind: mvcc.LeaseRenew, Lease: id})
+	if err != nil {
+		return nil, 0, rpcError(err)
+	}
+	if errors.Is(res.Err, mvcc.ErrLeaseNotFound) {
+		return header, 0, nil
+	}
+	lease, err := s.replica.Lease(ctx, id)
+	if errors.Is(err, mvcc.ErrLeaseNotFound) {
+		return header, 0, nil
+	}
+	if err != nil {
+		return nil, 0, rpcError(err)
+	}
+	return header, int64(lease.TTL.Seconds()), nil
+}
+
+// LeaseTimeToLive implements etcdserverpb.LeaseServer. A lease that is gone is
+// answered with a time to live of -1.
+func (s *service) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	lease, err := s.replica.Lease(ctx, mvcc.LeaseID(r.ID))
+	resp := &pb.LeaseTimeToLiveResponse{Header: s.header(int64(s.replica.View().Revision())), ID: r.ID}
+	switch {
+	case errors.Is(err, mvcc.ErrLeaseNotFound):
+		resp.TTL = -1
+		return resp, nil
+	case err != nil:
+		return nil, rpcError(err)
+	}
+	resp.TTL, resp.GrantedTTL = int64(lease.Remaining.Seconds()), int64(lease.TTL.Seconds())
+	if r.Keys {
+		for _, key := range lease.Keys {
+			resp.Keys = append(resp.Keys, []byte(key))
+		}
+	}
+	return resp, nil
+}
+
+// LeaseLeases implements etcdserverpb.LeaseServer.
+func (s *service) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	ids, err := s.replica.Leases(ctx)
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	slices.Sort(ids)
+	resp := &pb.LeaseLeasesResponse{Header: s.header(int64(s.replica.View().Revision())), Leases: make([]*pb.LeaseStatus, len(ids))}
+	for i, id := range ids {
+		resp.Leases[i] = &pb.LeaseStatus{ID: int64(id)}
+	}
+	return resp, nil
+}

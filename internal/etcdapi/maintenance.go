@@ -1,0 +1,57 @@
+package etcdapi
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// memberName is the name of the one member that clients see, whichever of the
+// servers on a journal they reach.
+const memberName = "xb"
+
+// Status implements etcdserverpb.MaintenanceServer. The journal's slot stands
+// where etcd has the Raft index.
+func (s *service) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	view := s.replica.View()
+	resp := &pb.StatusResponse{
+		Header:           s.header(int64(view.Revision())),
+		Version:          Version,
+		StorageVersion:   "3.7.0",
+		Leader:           s.memberID,
+		RaftIndex:        uint64(view.Slot()),
+		RaftAppliedIndex: uint64(view.Slot()),
+		RaftTerm:         1,
+		DowngradeInfo:    &pb.DowngradeInfo{},
+	}
+	if s.cfg.Size != nil {
+		resp.DbSize = s.cfg.Size()
+		resp.DbSizeInUse = resp.DbSize
+	}
+	return resp, nil
+}
+
+// Alarm implements etcdserverpb.MaintenanceServer: there are no alarms, so
+// none can be listed or disarmed.
+func (s *service) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	if r.Action == pb.AlarmRequest_ACTIVATE {
+		return s.UnimplementedMaintenanceServer.Alarm(ctx, r)
+	}
+	return &pb.AlarmResponse{Header: s.header(int64(s.replica.View().Revision()))}, nil
+}
+
+// Defragment implements etcdserverpb.MaintenanceServer: there is nothing that
+// could be fragmented.
+func (s *service) Defragment(context.Context, *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
+	return &pb.DefragmentResponse{Header: s.header(int64(s.replica.View().Revision()))}, nil
+}
+
+// MemberList implements etcdserverpb.ClusterServer: the one member is the
+// server asked.
+func (s *service) MemberList(context.Context, *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	header := s.header(0)
+	return &pb.MemberListResponse{
+		Header:  header,
+		Members: []*pb.Member{{ID: s.memberID, Name: memberName, ClientURLs: s.cfg.ClientURLs, PeerURLs: s.cfg.ClientURLs}},
+	}, nil
+}

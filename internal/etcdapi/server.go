@@ -1,0 +1,173 @@
+// Package etcdapi serves the etcd v3 gRPC API over a replica: what Kubernetes
+// asks of etcd, and what etcdctl and etcd's benchmark need. It keeps no state
+// of its own, and answers codes.Unimplemented to everything else: auth,
+// membership changes, downgrades, backups, nested transactions.
+//
+// Semantics, limits and errors follow etcd 3.7's server/etcdserver/api/v3rpc.
+package etcdapi
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"log/slog"
+	"math"
+	"net"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/xbernetes/xbernetes/internal/replica"
+)
+
+// Version is the etcd version whose behaviour is served, and what Status
+// reports. Kubernetes wants 3.5.13 or later before it asks for progress.
+const Version = "3.7.3"
+
+// The limits of etcd's default configuration.
+const (
+	maxRequestBytes = 3 << 19 // 1.5 MiB
+	maxTxnOps       = 128
+	// etcd reads somewhat longer messages, to be able to refuse them by name.
+	maxRecvBytes = maxRequestBytes + 512<<10
+)
+
+// Config is what a server needs. Replica and Logger are required.
+type Config struct {
+	Replica *replica.Replica
+	Logger  *slog.Logger
+
+	// SessionReads answers reads from the local state: never older than what
+	// this server has acknowledged or shown, perhaps older than what others
+	// have. Without it every read that does not ask to be serializable is
+	// linearizable.
+	SessionReads bool
+	// ProgressInterval is how often an idle watcher that asked for it is told
+	// how far it has got; 0 for 10 minutes, etcd's.
+	ProgressInterval time.Duration
+	// ClientURLs is where MemberList says that clients find this server.
+	ClientURLs []string
+	// Size, if set, is asked for the size of the stored state, in bytes.
+	Size func() int64
+}
+
+const defaultProgressInterval = 10 * time.Minute
+
+// Server answers the etcd API. Its methods are safe for concurrent use.
+type Server struct {
+	cfg       Config
+	replica   *replica.Replica
+	log       *slog.Logger
+	clusterID uint64
+	memberID  uint64
+}
+
+// New returns a server over cfg.Replica; Serve gives it clients.
+func New(cfg Config) *Server {
+	if cfg.ProgressInterval == 0 {
+		cfg.ProgressInterval = defaultProgressInterval
+	}
+	id := cfg.Replica.Journal().ID
+	return &Server{
+		cfg:       cfg,
+		replica:   cfg.Replica,
+		log:       cfg.Logger,
+		clusterID: binary.BigEndian.Uint64(id[:8]) | 1, // 0 means "not known" to clients
+		memberID:  binary.BigEndian.Uint64(id[8:]) | 1,
+	}
+}
+
+// stopGrace is how long calls in flight have once a server is asked to stop.
+const stopGrace = 5 * time.Second
+
+// Serve answers the clients of lis until ctx ends, then lets calls in flight
+// finish, and returns nil. It answers nobody before the replica has reached
+// the tail of its journal. It may run for several listeners at once, and
+// closes lis when it returns.
+func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
+	return s.serve(ctx, lis, nil)
+}
+
+// ServeTLS is Serve for clients that speak TLS as cfg asks; to know clients by
+// their certificates, cfg has ClientCAs and ClientAuth.
+func (s *Server) ServeTLS(ctx context.Context, lis net.Listener, cfg *tls.Config) error {
+	return s.serve(ctx, lis, credentials.NewTLS(cfg))
+}
+
+func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.TransportCredentials) error {
+	select {
+	case <-s.replica.Ready():
+	case <-s.replica.Done():
+		lis.Close()
+		return replica.ErrStopped
+	case <-ctx.Done():
+		lis.Close()
+		return nil
+	}
+	g := grpc.NewServer(serverOptions(creds)...)
+	sv := &service{Server: s, stop: ctx.Done()}
+	pb.RegisterKVServer(g, sv)
+	pb.RegisterWatchServer(g, sv)
+	pb.RegisterLeaseServer(g, sv)
+	pb.RegisterMaintenanceServer(g, sv)
+	pb.RegisterClusterServer(g, sv)
+	healthy := health.NewServer()
+	healthpb.RegisterHealthServer(g, healthy)
+
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(lis) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	healthy.Shutdown()
+	force := time.AfterFunc(stopGrace, g.Stop)
+	defer force.Stop()
+	g.GracefulStop()
+	<-served
+	return nil
+}
+
+// serverOptions are etcd's limits, and what makes many small calls cheap: the
+// windows are fixed, which spares the pings that grpc measures them with, and
+// idle connections hold no write buffer.
+func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
+	opts := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxRecvBytes),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxConcurrentStreams(math.MaxUint32),
+		grpc.InitialWindowSize(1 << 20),
+		grpc.InitialConnWindowSize(4 << 20),
+		grpc.SharedWriteBuffer(true),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Hour, Timeout: 20 * time.Second}),
+	}
+	if creds != nil {
+		opts = append(opts, grpc.Creds(creds))
+	}
+	return opts
+}
+
+// service is what one call of Serve registers: it knows when to stop.
+type service struct {
+	*Server
+	stop <-chan struct{}
+
+	pb.UnimplementedKVServer
+	pb.UnimplementedWatchServer
+	pb.UnimplementedLeaseServer
+	pb.UnimplementedMaintenanceServer
+	pb.UnimplementedClusterServer
+}
+
+// header is the head of every answer. There is no Raft underneath: the term
+// is always 1.
+func (s *Server) header(rev int64) *pb.ResponseHeader {
+	return &pb.ResponseHeader{ClusterId: s.clusterID, MemberId: s.memberID, Revision: rev, RaftTerm: 1}
+}

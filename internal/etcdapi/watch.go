@@ -1,0 +1,462 @@
+package etcdapi
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/replica"
+)
+
+// How much is read, matched and sent at once.
+const (
+	pageBytes   = 1 << 20 // of events, over all watchers
+	pageChanges = 10_000  // looked at for watchers that catch up
+)
+
+// etcd's words for why a watch cannot be made.
+const (
+	reasonEmptyRange  = "mvcc: watcher range is empty"
+	reasonDuplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
+)
+
+// noWatch is the watch ID of a response that concerns no watcher, or all.
+const noWatch = -1
+
+// watchStream is one Watch call. Everything that is sent, is sent by the one
+// goroutine that runs its loop, and so nothing can overtake anything. Nothing
+// is queued for a slow client but what its loop is sending: the rest stays in
+// the state's history, and is read when its turn comes.
+type watchStream struct {
+	*service
+	stream pb.Watch_WatchServer
+	feed   *replica.Feed
+
+	watchers map[int64]*watcher
+	nextID   int64
+	follows  map[mvcc.KeyRange]int // how many watchers a range of the feed has
+
+	// live watchers have been given all up to seen; those behind are given
+	// history, a page at a time, until they have too.
+	live, behind watchSet
+	seen         mvcc.Revision
+
+	asked   bool // for progress, once nobody is behind
+	ticker  *time.Ticker
+	touched []*watcher // scratch of deliver
+}
+
+// Watch implements etcdserverpb.WatchServer.
+func (s *service) Watch(stream pb.Watch_WatchServer) error {
+	ws := &watchStream{
+		service:  s,
+		stream:   stream,
+		feed:     s.replica.NewFeed(),
+		watchers: map[int64]*watcher{},
+		follows:  map[mvcc.KeyRange]int{},
+	}
+	defer ws.close()
+	requests := make(chan *pb.WatchRequest)
+	received := make(chan error, 1)
+	// The receiver ends with the stream, which ends when this call returns.
+	go func() { received <- receive(stream, requests) }()
+	return ws.run(requests, received)
+}
+
+func receive(stream pb.Watch_WatchServer, requests chan<- *pb.WatchRequest) error {
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case requests <- r:
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+func (ws *watchStream) close() {
+	for r := range ws.follows {
+		ws.feed.Remove(r)
+	}
+	if ws.ticker != nil {
+		ws.ticker.Stop()
+	}
+}
+
+// run answers requests, sends events, and catches up those behind, fairly, one
+// piece of work at a time.
+func (ws *watchStream) run(requests <-chan *pb.WatchRequest, received <-chan error) error {
+	always := make(chan struct{}) // a default case that takes its fair turn
+	close(always)
+	for {
+		var catchUp <-chan struct{}
+		if ws.behind.size > 0 {
+			catchUp = always
+		}
+		var tick <-chan time.Time
+		if ws.ticker != nil {
+			tick = ws.ticker.C
+		}
+		var err error
+		select {
+		case r := <-requests:
+			err = ws.request(r)
+		case <-ws.feed.Wake():
+			_, err = ws.advance()
+		case <-catchUp:
+			err = ws.catchUp()
+		case <-tick:
+			err = ws.tick()
+		case err = <-received:
+			received = nil // without an error: it asks no more, but still listens
+		case <-ws.stream.Context().Done():
+			err = rpctypes.ErrGRPCWatchCanceled
+		case <-ws.stop:
+			err = rpctypes.ErrGRPCStopped
+		case <-ws.replica.Done():
+			err = rpctypes.ErrGRPCStopped
+		}
+		if err == nil && ws.asked && ws.behind.size == 0 {
+			err = ws.sendProgress()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (ws *watchStream) request(r *pb.WatchRequest) error {
+	switch u := r.RequestUnion.(type) {
+	case *pb.WatchRequest_CreateRequest:
+		if u.CreateRequest != nil {
+			return ws.create(u.CreateRequest)
+		}
+	case *pb.WatchRequest_CancelRequest:
+		if u.CancelRequest != nil {
+			return ws.cancel(u.CancelRequest.WatchId)
+		}
+	case *pb.WatchRequest_ProgressRequest:
+		ws.asked = true
+	}
+	return nil
+}
+
+// advance gives the live watchers everything up to the newest state, which it
+// returns. The state is not kept: an idle stream would hold on to old history.
+func (ws *watchStream) advance() (*mvcc.View, error) {
+	view, first, last := ws.feed.Take()
+	if first == 0 {
+		ws.seen = view.Revision()
+		return view, nil
+	}
+	if c := view.Compacted(); first < c {
+		if err := ws.overtaken(c); err != nil {
+			return view, err
+		}
+		first = c
+	}
+	changes, err := view.Changes(first, last)
+	if err != nil {
+		return view, rpcError(err)
+	}
+	for len(changes) > 0 {
+		var n int
+		if n, err = ws.deliver(&ws.live, changes, len(changes)); err != nil {
+			return view, err
+		}
+		changes = changes[n:]
+	}
+	ws.seen = view.Revision()
+	return view, nil
+}
+
+// overtaken cancels the live watchers whose next revision was compacted while
+// the client was slow. What each of them lacks is not known: none is complete.
+func (ws *watchStream) overtaken(compacted mvcc.Revision) error {
+	for _, w := range ws.live.all() {
+		if max(w.next, ws.seen+1) < compacted {
+			if err := ws.cancelCompacted(w, compacted); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// catchUp gives those behind one page of history; who has it all goes live.
+func (ws *watchStream) catchUp() error {
+	view, err := ws.advance()
+	if err != nil {
+		return err
+	}
+	from := view.Revision() + 1
+	for _, w := range ws.behind.all() {
+		if w.next < view.Compacted() {
+			if err := ws.cancelCompacted(w, view.Compacted()); err != nil {
+				return err
+			}
+			continue
+		}
+		from = min(from, w.next)
+	}
+	upTo := view.Revision()
+	if from <= upTo {
+		changes, err := view.Changes(from, upTo)
+		if err != nil {
+			return rpcError(err)
+		}
+		n, err := ws.deliver(&ws.behind, changes, pageChanges)
+		if err != nil {
+			return err
+		}
+		if n < len(changes) {
+			upTo = changes[n].KV.Mod - 1
+		}
+	}
+	for _, w := range ws.behind.all() {
+		w.next = max(w.next, upTo+1)
+		if w.next > view.Revision() {
+			ws.behind.remove(w)
+			ws.live.add(w)
+			w.behind = false
+		}
+	}
+	return nil
+}
+
+// deliver sends the watchers of set their share of changes, from the first on,
+// one response each. It stops at the end of a revision when a page is full,
+// after at most about limit changes, and returns how many it covered.
+func (ws *watchStream) deliver(set *watchSet, changes []mvcc.Change, limit int) (n int, err error) {
+	ws.touched = ws.touched[:0]
+	size := 0
+	for n < len(changes) && (size < pageBytes && n < limit || n > 0 && changes[n].KV.Mod == changes[n-1].KV.Mod) {
+		c := &changes[n]
+		set.find(c.KV.Key, func(w *watcher) {
+			if !w.wants(c) {
+				return
+			}
+			if len(w.batch) == 0 {
+				ws.touched = append(ws.touched, w)
+			}
+			w.batch = append(w.batch, *c)
+			size += eventSize(c, w.prevKV)
+		})
+		n++
+	}
+	for _, w := range ws.touched {
+		if err == nil {
+			err = ws.sendEvents(w)
+		}
+		w.batch = w.batch[:0]
+		if cap(w.batch) > 64 {
+			w.batch = nil
+		}
+	}
+	return n, err
+}
+
+// eventSize is about what a change takes in a response, in bytes.
+func eventSize(c *mvcc.Change, prevKV bool) int {
+	n := len(c.KV.Key) + len(c.KV.Value) + 32
+	if prevKV && c.Prev != nil {
+		n += len(c.Prev.Key) + len(c.Prev.Value) + 32
+	}
+	return n
+}
+
+// create makes a watcher, and says so. The range is followed before the state
+// is looked at, so that no change falls between the two.
+func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
+	w := newWatcher(r)
+	reason := ""
+	switch {
+	case w.start < 0:
+		reason = rpctypes.ErrCompacted.Error()
+	case !w.r.Single() && w.r.End != mvcc.FromKey && w.r.End <= w.r.Key:
+		reason = reasonEmptyRange
+	case w.id != 0 && ws.watchers[w.id] != nil:
+		reason = reasonDuplicateID
+	}
+	if reason != "" {
+		rev := ws.replica.View().Revision()
+		return ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(rev)), WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason})
+	}
+	if w.id == 0 {
+		for ws.watchers[ws.nextID] != nil {
+			ws.nextID++
+		}
+		w.id = ws.nextID
+		ws.nextID++
+	}
+	ws.follow(w.r)
+	view, err := ws.advance()
+	if err != nil {
+		return err
+	}
+	rev := view.Revision()
+	ws.watchers[w.id] = w
+	w.next = w.start
+	switch {
+	case w.start == 0:
+		w.next = rev + 1
+		ws.live.add(w)
+	case w.start > rev:
+		ws.live.add(w)
+	default:
+		ws.behind.add(w)
+		w.behind = true
+	}
+	if w.progress && ws.ticker == nil {
+		interval := ws.cfg.ProgressInterval
+		ws.ticker = time.NewTicker(interval + rand.N(interval/10+1)) // apart from other streams
+	}
+	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(rev)), WatchId: w.id, Created: true})
+}
+
+func newWatcher(r *pb.WatchCreateRequest) *watcher {
+	w := &watcher{
+		id:       r.WatchId,
+		r:        keyRange(r.Key, r.RangeEnd),
+		start:    mvcc.Revision(r.StartRevision),
+		prevKV:   r.PrevKv,
+		fragment: r.Fragment,
+		noPut:    slices.Contains(r.Filters, pb.WatchCreateRequest_NOPUT),
+		noDelete: slices.Contains(r.Filters, pb.WatchCreateRequest_NODELETE),
+		progress: r.ProgressNotify,
+		quiet:    true,
+	}
+	if w.r.Key == "" {
+		w.r.Key = "\x00" // the smallest key
+	}
+	return w
+}
+
+func (ws *watchStream) follow(r mvcc.KeyRange) {
+	if ws.follows[r]++; ws.follows[r] == 1 {
+		ws.feed.Add(r)
+	}
+}
+
+// drop forgets a watcher.
+func (ws *watchStream) drop(w *watcher) {
+	delete(ws.watchers, w.id)
+	if w.behind {
+		ws.behind.remove(w)
+	} else {
+		ws.live.remove(w)
+	}
+	if ws.follows[w.r]--; ws.follows[w.r] == 0 {
+		delete(ws.follows, w.r)
+		ws.feed.Remove(w.r)
+	}
+}
+
+func (ws *watchStream) cancel(id int64) error {
+	w := ws.watchers[id]
+	if w == nil {
+		return nil
+	}
+	view, err := ws.advance()
+	if err != nil {
+		return err
+	}
+	if ws.watchers[id] != w {
+		return nil // compaction was faster
+	}
+	ws.drop(w)
+	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(view.Revision())), WatchId: id, Canceled: true})
+}
+
+func (ws *watchStream) cancelCompacted(w *watcher, compacted mvcc.Revision) error {
+	ws.drop(w)
+	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(0), WatchId: w.id, Canceled: true, CompactRevision: int64(compacted)})
+}
+
+// sendProgress answers a request for progress: everything up to the revision
+// has been sent. Nobody is behind. A watcher that waits for a revision yet to
+// come could not resume from this one; then, as in etcd, there is no answer.
+func (ws *watchStream) sendProgress() error {
+	ws.asked = false
+	view, err := ws.advance()
+	if err != nil || len(ws.watchers) == 0 {
+		return err
+	}
+	for _, w := range ws.watchers {
+		if w.start > view.Revision() {
+			return nil
+		}
+	}
+	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(view.Revision())), WatchId: noWatch})
+}
+
+// tick tells each watcher that wants it, and was sent nothing since the last
+// tick, how far it has got.
+func (ws *watchStream) tick() error {
+	view, err := ws.advance()
+	if err != nil {
+		return err
+	}
+	for _, w := range ws.live.all() {
+		if w.progress && w.quiet && w.start <= view.Revision() {
+			if err := ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(view.Revision())), WatchId: w.id}); err != nil {
+				return err
+			}
+		}
+		w.quiet = true
+	}
+	return nil
+}
+
+// sendEvents sends a watcher its batch. A batch ends where a revision ends;
+// only a watcher that asked for fragments gets it in parts.
+func (ws *watchStream) sendEvents(w *watcher) error {
+	w.quiet = false
+	rev := int64(w.batch[len(w.batch)-1].KV.Mod)
+	for rest := w.batch; len(rest) > 0; {
+		n := len(rest)
+		if w.fragment {
+			size := eventSize(&rest[0], w.prevKV)
+			for n = 1; n < len(rest); n++ {
+				if size += eventSize(&rest[n], w.prevKV); size >= maxRecvBytes {
+					break
+				}
+			}
+		}
+		resp := &pb.WatchResponse{Header: ws.header(rev), WatchId: w.id, Fragment: n < len(rest), Events: events(rest[:n], w.prevKV)}
+		if err := ws.stream.Send(resp); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+func events(changes []mvcc.Change, prevKV bool) []*mvccpb.Event {
+	to := make([]*mvccpb.Event, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		e := &mvccpb.Event{Kv: keyValue(c.KV)}
+		if !c.KV.Live() {
+			e.Type = mvccpb.Event_DELETE
+		}
+		if prevKV {
+			e.PrevKv = keyValue(c.Prev)
+		}
+		to[i] = e
+	}
+	return to
+}
