@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/xbernetes/xbernetes/internal/etcdapi"
+	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/replica"
+)
+
+// engineFlags are what every command that serves a journal takes.
+type engineFlags struct {
+	journal string
+	reads   string
+	poll    time.Duration
+	etcd    etcdListenFlags
+}
+
+func (f *engineFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.journal, "journal", f.journal, journalHelp)
+	fs.StringVar(&f.reads, "reads", "linearizable", "linearizable: a read sees every write acknowledged anywhere before it, at the price of a question to the journal; session: it sees what this server has acknowledged or shown, and goes on when the journal is away")
+	fs.DurationVar(&f.poll, "poll-interval", 100*time.Millisecond, "how often a busy server asks the journal for records of other servers; an idle one asks ten times less often")
+}
+
+// etcdListenFlags say where the etcd API is served, and to whom.
+type etcdListenFlags struct {
+	listen, cert, key, clientCA string
+}
+
+func (f *etcdListenFlags) register(fs *pflag.FlagSet, prefix string) {
+	fs.StringVar(&f.cert, prefix+"cert-file", "", "certificate of the etcd API, PEM")
+	fs.StringVar(&f.key, prefix+"key-file", "", "key of the etcd API's certificate, PEM")
+	fs.StringVar(&f.clientCA, prefix+"trusted-ca-file", "", "CA that clients of the etcd API must have a certificate of, PEM")
+}
+
+// open listens. Plain text is for this machine only.
+func (f *etcdListenFlags) open() (net.Listener, *tls.Config, error) {
+	network, addr := "tcp", f.listen
+	if path, ok := strings.CutPrefix(f.listen, "unix://"); ok {
+		network, addr = "unix", path
+	}
+	cfg, err := f.tls()
+	if err != nil {
+		return nil, nil, err
+	}
+	if network == "tcp" && cfg == nil {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, nil, fmt.Errorf("etcd API address %q is not HOST:PORT or unix:///PATH", f.listen)
+		}
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return nil, nil, fmt.Errorf("the etcd API at %s would be open to whoever reaches it; give it a certificate, a key and a CA for its clients, or a loopback address", f.listen)
+		}
+	}
+	lis, err := net.Listen(network, addr)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen for the etcd API at %s: %w; choose another address, or stop what holds it", f.listen, err)
+	}
+	return lis, cfg, nil
+}
+
+func (f *etcdListenFlags) tls() (*tls.Config, error) {
+	if f.cert == "" && f.key == "" && f.clientCA == "" {
+		return nil, nil
+	}
+	if f.cert == "" || f.key == "" || f.clientCA == "" {
+		return nil, fmt.Errorf("the etcd API needs its certificate, its key and the CA of its clients together, or none of them")
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("load the etcd API's certificate: %w", err)
+	}
+	pem, err := os.ReadFile(f.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("read the CA of the etcd API's clients: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", f.clientCA)
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+	}, nil
+}
+
+// engine is a journal with a replica and the etcd API over it.
+type engine struct {
+	store     backend
+	replica   *replica.Replica
+	api       *etcdapi.Server
+	inProcess *etcdapi.InProcess
+
+	lis    net.Listener // of --etcd-listen, or nil
+	lisTLS *tls.Config
+}
+
+// openEngine checks the flags, takes the port, and opens the journal, in that
+// order: what cannot work is said before anything is changed.
+func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine, error) {
+	if f.reads != "linearizable" && f.reads != "session" {
+		return nil, fmt.Errorf("--reads is %q; want linearizable or session", f.reads)
+	}
+	if f.poll < time.Millisecond {
+		return nil, fmt.Errorf("--poll-interval is %v; want 1ms or more", f.poll)
+	}
+	e := &engine{inProcess: etcdapi.NewInProcess()}
+	cfg := etcdapi.Config{Logger: log, SessionReads: f.reads == "session"}
+	var err error
+	if f.etcd.listen != "" {
+		if e.lis, e.lisTLS, err = f.etcd.open(); err != nil {
+			return nil, err
+		}
+		cfg.ClientURLs = []string{clientURL(e.lis, e.lisTLS)}
+	}
+	if e.store, err = openStore(ctx, f.journal, log); err != nil {
+		if e.lis != nil {
+			e.lis.Close()
+		}
+		return nil, err
+	}
+	e.replica = replica.New(replicaConfig(e.store, f.poll, log))
+	cfg.Replica = e.replica
+	e.api = etcdapi.New(cfg)
+	return e, nil
+}
+
+// replicaConfig fits a replica to the service that its journal lives in.
+func replicaConfig(store backend, poll time.Duration, log *slog.Logger) replica.Config {
+	cfg := replica.Config{
+		Store:     store,
+		Notifier:  notify.NewPolling(poll, 10*poll),
+		Logger:    log,
+		Snapshots: replica.SnapshotPolicy{EveryBytes: 64 << 20},
+	}
+	if store.remote {
+		cfg.CompressFrom = 1 << 10
+		cfg.Snapshots = replica.SnapshotPolicy{EveryBytes: 16 << 20, RecordWeight: 16 << 10}
+	}
+	return cfg
+}
+
+func clientURL(lis net.Listener, tls *tls.Config) string {
+	switch {
+	case lis.Addr().Network() == "unix":
+		return "unix://" + lis.Addr().String()
+	case tls != nil:
+		return "https://" + lis.Addr().String()
+	default:
+		return "http://" + lis.Addr().String()
+	}
+}
+
+// run serves the etcd API until ctx ends, and closes the journal. The API
+// stops before the replica does, so that calls in flight get their answers.
+func (e *engine) run(ctx context.Context) error {
+	defer e.store.Close()
+	below, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	replicaEnded := make(chan error, 1)
+	go func() { replicaEnded <- e.replica.Run(below) }()
+
+	g, above := errgroup.WithContext(ctx)
+	g.Go(func() error { return e.api.Serve(above, e.inProcess.Listener()) })
+	if e.lis != nil {
+		g.Go(func() error {
+			if e.lisTLS != nil {
+				return e.api.ServeTLS(above, e.lis, e.lisTLS)
+			}
+			return e.api.Serve(above, e.lis)
+		})
+	}
+	g.Go(func() error {
+		select {
+		case <-above.Done():
+			return nil
+		case <-e.replica.Done():
+			return replica.ErrStopped
+		}
+	})
+	err := g.Wait()
+	stop()
+	if cause := <-replicaEnded; cause != nil {
+		return cause
+	}
+	return err
+}

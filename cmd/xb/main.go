@@ -1,0 +1,89 @@
+// Command xb is xbernetes: a Kubernetes API server whose state lives in a data
+// service that many regions and accounts can reach. It is the only place that
+// names drivers and wires parts together.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes beside 0.
+const (
+	exitError = 1
+	// exitUnchecked: xb fsck could not do its work, so it says nothing about
+	// the journal.
+	exitUnchecked = 2
+)
+
+// exitCode is an error that ends xb with a code of its own; what it has to
+// say is said already.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		var code exitCode
+		if errors.As(err, &code) {
+			os.Exit(int(code))
+		}
+		fmt.Fprintf(os.Stderr, "xb: %v\n", err)
+		os.Exit(exitError)
+	}
+}
+
+func newCommand() *cobra.Command {
+	logs := &logFlags{level: "info", format: "text"}
+	cmd := &cobra.Command{
+		Use:   "xb",
+		Short: "A Kubernetes API server whose state lives in a data service instead of etcd",
+		Long: `xb serves the Kubernetes API from a journal in a data service: an S3 bucket,
+or a local file. Servers in different regions and accounts that share a journal
+serve the same objects; no network joins them.
+
+  xb server    one server, on a local file unless --journal says otherwise
+  xb dev       an object store and two accounts on this machine, to try it out`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	cmd.PersistentFlags().StringVar(&logs.level, "log-level", logs.level, "what to log on standard error: debug, info, warn or error")
+	cmd.PersistentFlags().StringVar(&logs.format, "log-format", logs.format, "how to log: text or json")
+	cmd.AddCommand(
+		newServerCommand(logs),
+		newEtcdCommand(logs),
+		newVersionCommand(),
+	)
+	return cmd
+}
+
+type logFlags struct{ level, format string }
+
+func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.level)); err != nil {
+		return nil, fmt.Errorf("--log-level is %q; want debug, info, warn or error", f.level)
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch f.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	default:
+		return nil, fmt.Errorf("--log-format is %q; want text or json", f.format)
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/xbernetes/xbernetes/internal/controlplane"
+)
+
+// serverFlags are those of xb server.
+type serverFlags struct {
+	engine     engineFlags
+	dataDir    string
+	listen     string
+	kubeconfig string
+	advertise  string
+	sans       []string
+	context    string
+	options    controlplane.Options
+}
+
+func (f *serverFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.dataDir, "data-dir", defaultDataDir(), "this server's own things: its CA, certificates, keys, and its journal if --journal is not given")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:6443", "where to serve the Kubernetes API, HOST:PORT")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "file to write the administrator's kubeconfig to, mode 0600, in place of what is there (default DATA-DIR/kubeconfig)")
+	fs.StringVar(&f.context, "context", "xb", "name of the context in the kubeconfig")
+	fs.StringVar(&f.advertise, "advertise-url", "", "URL that clients reach this server at, for the kubeconfig (default made from --listen)")
+	fs.StringSliceVar(&f.sans, "tls-san", nil, "further host names and IP addresses for the serving certificate")
+	f.engine.register(fs)
+	fs.StringVar(&f.engine.etcd.listen, "etcd-listen", "", "also serve the etcd API here, HOST:PORT or unix:///PATH; anything but this machine needs the three files below")
+	f.engine.etcd.register(fs, "etcd-")
+	o := &f.options
+	fs.StringVar(&o.EncryptionProviderConfig, "encryption-provider-config", "", "EncryptionConfiguration file: what it names is encrypted in the journal; the same keys on every server")
+	fs.StringVar(&o.AuditPolicyFile, "audit-policy-file", "", "audit policy file")
+	fs.StringVar(&o.AuditLogPath, "audit-log-path", "", "audit log file, - for standard output")
+	fs.StringVar(&o.AuthenticationConfig, "authentication-config", "", "AuthenticationConfiguration file (OIDC and other JWT issuers)")
+	fs.StringVar(&o.AuthorizationConfig, "authorization-config", "", "AuthorizationConfiguration file (webhooks beside RBAC)")
+	fs.StringVar(&o.AdmissionControlConfig, "admission-control-config-file", "", "AdmissionConfiguration file")
+	fs.StringVar(&o.ServiceAccountIssuer, "service-account-issuer", controlplane.DefaultIssuer, "issuer of service account tokens, the same on every server")
+	fs.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the Kubernetes parts, as klog counts it")
+}
+
+func newServerCommand(logs *logFlags) *cobra.Command {
+	f := &serverFlags{}
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Serve the Kubernetes API from a journal",
+		Long: `Serve the Kubernetes API from a journal. With no flags: on a file journal in
+the user's data directory, on loopback, with its own CA.
+
+Servers that share a journal serve the same objects; each has its own data
+directory, CA and kubeconfig, and none needs to reach another.`,
+		Example: `  xb server
+  xb server --journal 's3://bucket/prefix?region=eu-west-1' --data-dir /var/lib/xb`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if f.dataDir == "" {
+				return fmt.Errorf("no home directory to keep data in; set --data-dir")
+			}
+			if f.dataDir, err = filepath.Abs(f.dataDir); err != nil {
+				return err
+			}
+			if f.engine.journal == "" {
+				f.engine.journal = "file://" + filepath.Join(f.dataDir, "journal")
+			}
+			e, err := openEngine(cmd.Context(), &f.engine, log)
+			if err != nil {
+				return err
+			}
+			api, err := controlplane.New(controlplane.Config{
+				Etcd:         controlplane.Endpoint{Dial: e.inProcess.Dial},
+				DataDir:      f.dataDir,
+				Listen:       f.listen,
+				AdvertiseURL: f.advertise,
+				ExtraSANs:    f.sans,
+				Kubeconfig:   f.kubeconfig,
+				ContextName:  f.context,
+				Logger:       log,
+				Options:      f.options,
+			})
+			if err != nil {
+				e.store.Close()
+				return err
+			}
+			return serve(cmd.Context(), e, api, func() { greet(cmd.OutOrStdout(), api) })
+		},
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+// serve runs the control plane on the engine until ctx ends or either fails.
+// The control plane stops first: until then it needs its store.
+func serve(ctx context.Context, e *engine, api *controlplane.Server, ready func()) error {
+	below, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	above, fail := context.WithCancel(ctx)
+	defer fail()
+	engineEnded := make(chan error, 1)
+	go func() {
+		engineEnded <- e.run(below)
+		fail()
+	}()
+	go func() {
+		select {
+		case <-api.Ready():
+			ready()
+		case <-above.Done():
+		}
+	}()
+	err := api.Run(above)
+	stop()
+	if cause := <-engineEnded; cause != nil {
+		return cause
+	}
+	return err
+}
+
+// greet says what to type next.
+func greet(w io.Writer, api *controlplane.Server) {
+	fmt.Fprintf(w, `Serving the Kubernetes API at %s. In another terminal:
+
+  export KUBECONFIG=%s
+  kubectl get namespaces
+
+`, api.URL(), api.KubeconfigFile())
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog"
+	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+)
+
+const journalHelp = `where the state lives:
+  file:///DIR
+  s3://BUCKET/PREFIX?region=…&endpoint=…&profile=…
+  mem: (lost when the process ends)
+`
+
+// A backend is a journal that is open, with what a replica should know of the
+// service it lives in.
+type backend struct {
+	journal.Store
+	remote bool // a round trip costs much: compress, weigh records
+}
+
+// openStore opens the journal that rawURL names, and creates it if it is not there.
+func openStore(ctx context.Context, rawURL string, log *slog.Logger) (backend, error) {
+	u, err := parseJournalURL(rawURL)
+	if err != nil {
+		return backend{}, err
+	}
+	switch u.Scheme {
+	case "file":
+		store, err := filelog.Open(ctx, u.Path, filelog.Options{Logger: log})
+		return backend{Store: store}, err
+	case "s3":
+		cfg, err := s3log.ParseURL(u)
+		if err != nil {
+			return backend{}, err
+		}
+		cfg.Logger = log
+		store, err := s3log.Open(ctx, cfg)
+		return backend{Store: store, remote: true}, err
+	default: // mem, see parseJournalURL
+		return backend{Store: memlog.New(memlog.Options{}).Open()}, nil
+	}
+}
+
+// openReadOnly opens a journal that must exist, and changes nothing in it.
+func openReadOnly(ctx context.Context, rawURL string, log *slog.Logger) (journal.Store, error) {
+	u, err := parseJournalURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	switch u.Scheme {
+	case "file":
+		return filelog.OpenReadOnly(ctx, u.Path)
+	case "s3":
+		cfg, err := s3log.ParseURL(u)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Logger, cfg.ReadOnly = log, true
+		return s3log.Open(ctx, cfg)
+	default:
+		return nil, fmt.Errorf("journal %s lives in one process only; there is nothing to read from outside", u.Scheme+":")
+	}
+}
+
+func parseJournalURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the journal URL is malformed; want file:///DIR, s3://BUCKET/PREFIX or mem:")
+	}
+	switch u.Scheme {
+	case "file":
+		if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" {
+			return nil, fmt.Errorf("journal URL %q does not name an absolute directory; want file:///DIR", u.Redacted())
+		}
+	case "s3", "mem":
+	case "":
+		return nil, fmt.Errorf("journal URL %q has no scheme; want file:///DIR, s3://BUCKET/PREFIX or mem:", raw)
+	default:
+		return nil, fmt.Errorf("journal URL has the scheme %q, which this build does not know; want file:///DIR, s3://BUCKET/PREFIX or mem:", u.Scheme)
+	}
+	return u, nil
+}
+
+// defaultDataDir is where one user's server keeps its things: below
+// $XDG_DATA_HOME, or ~/.local/share.
+func defaultDataDir() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "xbernetes")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "share", "xbernetes")
+}
