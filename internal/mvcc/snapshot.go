@@ -144,66 +144,78 @@ func ParsePart(b []byte) (Part, error) {
 	r := wireReader{b: b}
 	var p Part
 	for len(r.b) > 0 {
-		key := r.string()
-		n := r.count()
-		if n == 0 {
-			r.fail()
-		}
-		var newer *KV
-		for ; n > 0 && !r.failed; n-- {
-			kv := &KV{Key: key, Mod: Revision(r.varint()), Version: r.varint()}
-			if kv.Version > 0 {
-				kv.Create, kv.Lease = Revision(r.varint()), LeaseID(r.varint())
-				kv.Value = r.bytes()
-			}
-			if newer == nil {
-				p.heads = append(p.heads, kv)
-			} else {
-				if newer.Mod <= kv.Mod {
-					r.fail()
-				}
-				newer.prev.Store(kv)
-			}
-			newer = kv
-		}
-		if r.failed {
-			return Part{}, fmt.Errorf("snapshot part: %w", ErrMalformed)
-		}
+		p.heads = append(p.heads, r.history())
+	}
+	if r.failed {
+		return Part{}, fmt.Errorf("snapshot part of %d bytes: %w", len(b), ErrMalformed)
 	}
 	return p, nil
 }
 
+// history reads the versions of one key.
+func (r *wireReader) history() (head *KV) {
+	key := r.string()
+	var last *KV
+	for range r.count() {
+		kv := &KV{Key: key, Mod: Revision(r.varint()), Version: r.varint()}
+		if kv.Live() {
+			kv.Create, kv.Lease = Revision(r.varint()), LeaseID(r.varint())
+			kv.Value = r.bytes()
+		}
+		switch {
+		case r.failed || !kv.sound() || last != nil && !last.follows(kv):
+			r.fail()
+			return nil
+		case last == nil:
+			head = kv
+		default:
+			last.prev.Store(kv)
+		}
+		last = kv
+	}
+	if !last.Live() { // what was deleted was there before
+		r.fail()
+	}
+	return head
+}
+
+// sound says whether a version's numbers agree with each other.
+func (kv *KV) sound() bool {
+	if !kv.Live() {
+		return kv.Version == 0 && kv.Mod > 1
+	}
+	return kv.Create > 1 && kv.Create <= kv.Mod && (kv.Create == kv.Mod) == (kv.Version == 1)
+}
+
+// follows says whether older can be the version before kv.
+func (kv *KV) follows(older *KV) bool {
+	switch {
+	case older.Mod >= kv.Mod:
+		return false
+	case kv.Live() && kv.Version > 1:
+		return older.Version == kv.Version-1 && older.Create == kv.Create
+	default: // a creation follows a tombstone, a tombstone follows a value
+		return older.Live() != kv.Live()
+	}
+}
+
 // Thaw builds the state from the first part of a snapshot and the others,
-// decoded, in order. The error wraps ErrMalformed.
+// decoded, in order, which it takes over. The error wraps ErrMalformed: the
+// parts are of no state that there could be, or one is missing.
 func Thaw(first []byte, parts []Part) (*State, error) {
 	s := New()
 	r := wireReader{b: first}
-	s.slot = journal.Slot(r.uvarint())
-	s.rev, s.compact = Revision(r.varint()), Revision(r.varint())
-	s.pruned.Store(int64(s.compact))
-	for range r.count() {
-		id := LeaseID(r.varint())
-		s.leases[id] = &lease{ttl: r.varint(), renewals: r.uvarint()}
-	}
-	for range r.count() {
-		id := WriterID(r.uvarint())
-		w := &writer{last: journal.Slot(r.uvarint()), max: BatchNumber(r.uvarint())}
-		for i := range w.seen {
-			w.seen[i] = r.uvarint()
-		}
-		s.writers[id] = w
-	}
+	r.frame(s)
 	if r.failed || len(r.b) != 0 {
 		return nil, fmt.Errorf("first part of a snapshot: %w", ErrMalformed)
 	}
-	last, any := "", false
-	for _, p := range parts {
-		for _, head := range p.heads {
-			if any && head.Key <= last {
+	last := ""
+	for i, p := range parts {
+		for j, head := range p.heads {
+			if head.Key <= last && i+j > 0 || !s.restore(head) {
 				return nil, fmt.Errorf("snapshot: key %q after %q: %w", head.Key, last, ErrMalformed)
 			}
-			last, any = head.Key, true
-			s.restore(head)
+			last = head.Key
 		}
 	}
 	slices.SortFunc(s.log, func(a, b Change) int {
@@ -212,31 +224,86 @@ func Thaw(first []byte, parts []Part) (*State, error) {
 		}
 		return cmp.Compare(a.KV.Key, b.KV.Key)
 	})
-	s.toPrune = nil
+	if !s.gapless() {
+		return nil, fmt.Errorf("snapshot at revision %d: a revision has no change: %w", s.rev, ErrMalformed)
+	}
 	return s, nil
 }
 
+// frame reads what is not keys.
+func (r *wireReader) frame(s *State) {
+	s.slot = journal.Slot(r.uvarint())
+	s.rev, s.compact = Revision(r.varint()), Revision(r.varint())
+	if s.compact < 0 || s.rev < max(s.compact, 1) {
+		r.fail()
+	}
+	s.pruned.Store(int64(s.compact))
+	var lastLease LeaseID
+	for i := range r.count() {
+		id, l := LeaseID(r.varint()), &lease{ttl: r.varint(), renewals: r.uvarint()}
+		if id == 0 || i > 0 && id <= lastLease || l.ttl < 1 || l.ttl > MaxLeaseTTL {
+			r.fail()
+		}
+		s.leases[id], lastLease = l, id
+	}
+	var lastWriter WriterID
+	for i := range r.count() {
+		id := WriterID(r.uvarint())
+		w := &writer{last: journal.Slot(r.uvarint()), max: BatchNumber(r.uvarint())}
+		for i := range w.seen {
+			w.seen[i] = r.uvarint()
+		}
+		if i > 0 && id <= lastWriter || w.last > s.slot {
+			r.fail()
+		}
+		s.writers[id], lastWriter = w, id
+	}
+}
+
 // restore puts one key back with its history, into the log and its lease too.
-func (s *State) restore(head *KV) {
+// It says whether the history is what the state would keep of one.
+func (s *State) restore(head *KV) bool {
+	if head.Mod > s.rev {
+		return false
+	}
 	delta := 0
 	if head.Live() {
 		delta = 1
-		if l := s.leases[head.Lease]; l != nil {
-			if l.keys == nil {
-				l.keys = map[string]struct{}{}
-			}
-			l.keys[head.Key] = struct{}{}
+	}
+	if head.Live() && head.Lease != 0 {
+		l := s.leases[head.Lease]
+		if l == nil {
+			return false
 		}
+		l.attach(head.Key)
 	}
 	s.keys.put(head, delta)
 	s.bytes += head.size()
-	for kv := head; kv != nil && kv.Mod >= s.compact; {
+	kv := head
+	for kv.Mod >= s.compact {
 		prev := kv.prev.Load()
 		c := Change{KV: kv}
 		if prev.Live() {
 			c.Prev = prev
 		}
 		s.log = append(s.log, c)
+		if prev == nil {
+			return kv.Version == 1
+		}
 		kv = prev
 	}
+	return kv.Live() && kv.prev.Load() == nil // one version, below what was compacted
+}
+
+// gapless says whether every revision from the compacted one on has a change.
+func (s *State) gapless() bool {
+	next := max(s.compact, 2)
+	for i := range s.log {
+		if mod := s.log[i].KV.Mod; mod == next {
+			next++
+		} else if mod != next-1 {
+			return false
+		}
+	}
+	return next == s.rev+1 || s.rev == 1
 }

@@ -20,7 +20,7 @@ type State struct {
 	writers map[WriterID]*writer
 
 	bytes   int64         // of the live keys and their values
-	toPrune []Change      // of the log up to pruned: what Prune has left to look at
+	toPrune []Change      // of the log below pruned: what Prune has left to look at
 	pruned  *atomic.Int64 // see View
 }
 
@@ -354,12 +354,7 @@ func (s *State) record(kv, prev *KV) {
 		}
 	}
 	if kv.Lease != 0 {
-		if l := s.leases[kv.Lease]; l != nil {
-			if l.keys == nil {
-				l.keys = map[string]struct{}{}
-			}
-			l.keys[kv.Key] = struct{}{}
-		}
+		s.leases[kv.Lease].attach(kv.Key)
 	}
 }
 
@@ -375,6 +370,13 @@ func (s *State) grant(id LeaseID, ttl int64) error {
 	}
 	s.leases[id] = &lease{ttl: max(ttl, 1)}
 	return nil
+}
+
+func (l *lease) attach(key string) {
+	if l.keys == nil {
+		l.keys = map[string]struct{}{}
+	}
+	l.keys[key] = struct{}{}
 }
 
 // revoke deletes a lease and every key on it, at one revision.
@@ -415,8 +417,8 @@ func (s *State) applyCompact(rev Revision) error {
 
 // Prune gives back the memory of what compaction made unreachable, looking at
 // up to limit changes, and says whether there is more to do. It changes
-// nothing that can be read at or above the compacted revision. It must not
-// be called while the parts of a Frozen are being made.
+// nothing that can be read at or above the compacted revision. It should not
+// be called while the parts of a Frozen are being made: see there.
 func (s *State) Prune(limit int) (more bool) {
 	if len(s.toPrune) == 0 && s.pruned.Load() < int64(s.compact) {
 		s.pruned.Store(int64(s.compact))
@@ -433,12 +435,10 @@ func (s *State) Prune(limit int) (more bool) {
 }
 
 // cutLog takes what is below the compacted revision out of the log, and sets
-// it aside to be pruned. What is at that revision stays, and is looked at
-// again next time.
+// it aside to be pruned.
 func (s *State) cutLog() {
 	n := sort.Search(len(s.log), func(i int) bool { return s.log[i].KV.Mod >= s.compact })
-	at := sort.Search(len(s.log), func(i int) bool { return s.log[i].KV.Mod > s.compact })
-	s.toPrune = s.log[:at:at]
+	s.toPrune = s.log[:n:n]
 	s.log = slices.Clone(s.log[n:])
 }
 
