@@ -53,17 +53,16 @@ func (l *Log) place(ctx context.Context, slot journal.Slot, rec []byte) error {
 			return l.confirm(ctx, slot, began)
 		}
 		if !passing(err) && statusOf(err) != http.StatusPreconditionFailed {
-			return l.cfg.refuse(err)
+			return err
 		}
 		l.cfg.logger().Debug("append not confirmed", "slot", slot, "attempt", n+1, "err", err)
 		if statusOf(err) != http.StatusConflict { // 409 stored nothing
-			settled, readErr := l.settleBy(ctx, slot, rec)
-			if settled {
-				return readErr
+			if settled, err := l.settleBy(ctx, slot, rec); settled {
+				return err
 			}
 		}
 		if pause(ctx, n) != nil {
-			return unknown(fmt.Sprintf("gave up after %d attempts (%s)", n+1, l.cfg.explain(err)), ended(ctx))
+			return unknown(fmt.Sprintf("gave up after %d attempts (%s)", n+1, err), ended(ctx))
 		}
 	}
 }

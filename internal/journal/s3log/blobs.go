@@ -49,8 +49,8 @@ func (l *Log) PutBlob(ctx context.Context, name string, data []byte) error {
 	}
 	defer done()
 	frame := encodeFrame(key, l.info.ID, data)
-	if err := again(ctx, func() error { return l.put(ctx, key, frame, condition{}) }); err != nil {
-		return fmt.Errorf("put blob %s: %w", name, l.cfg.refuse(err))
+	if err := l.again(ctx, func() error { return l.put(ctx, key, frame, condition{}) }); err != nil {
+		return fmt.Errorf("put blob %s: %w", name, err)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (l *Log) GetBlob(ctx context.Context, name string) ([]byte, error) {
 	}
 	defer done()
 	var data []byte
-	err = again(ctx, func() error {
+	err = l.again(ctx, func() error {
 		frame, _, err := l.get(ctx, key, math.MaxInt64-1)
 		if err == nil {
 			data, err = decodeFrame(key, l.info.ID, frame)
@@ -78,7 +78,7 @@ func (l *Log) GetBlob(ctx context.Context, name string) ([]byte, error) {
 		return nil, fmt.Errorf("get blob %s: %w", name, journal.ErrNoBlob)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("get blob %s: %w", name, l.cfg.refuse(err))
+		return nil, fmt.Errorf("get blob %s: %w", name, err)
 	}
 	return data, nil
 }
@@ -97,12 +97,12 @@ func (l *Log) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
 	var token *string
 	for {
 		var page *s3.ListObjectsV2Output
-		err := again(ctx, func() (err error) {
+		err := l.again(ctx, func() (err error) {
 			page, err = l.list(ctx, blobPrefix+strings.ReplaceAll(prefix, "/", separator), token, 1000)
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("list blobs: %w", l.cfg.refuse(err))
+			return nil, fmt.Errorf("list blobs: %w", err)
 		}
 		for _, object := range page.Contents {
 			name := strings.TrimPrefix(aws.ToString(object.Key), l.cfg.key(blobPrefix))
@@ -133,8 +133,8 @@ func (l *Log) DeleteBlob(ctx context.Context, name string) error {
 		return err
 	}
 	defer done()
-	if err := again(ctx, func() error { return l.remove(ctx, key) }); err != nil {
-		return fmt.Errorf("delete blob %s: %w", name, l.cfg.refuse(err))
+	if err := l.again(ctx, func() error { return l.remove(ctx, key) }); err != nil {
+		return fmt.Errorf("delete blob %s: %w", name, err)
 	}
 	return nil
 }

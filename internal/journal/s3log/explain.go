@@ -1,7 +1,6 @@
 package s3log
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
-
-	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
 // refusal is an error whose text is for people, with its cause underneath.
@@ -24,17 +21,6 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.sentence }
 func (r *refusal) Unwrap() error { return r.cause }
-
-// refuse gives an error of the store the sentence of explain. The errors of
-// this module and of contexts stay what they are.
-func (c Config) refuse(err error) error {
-	var already *refusal
-	if err == nil || errors.As(err, &already) || errors.Is(err, journal.ErrCorrupt) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return &refusal{sentence: c.explain(err), cause: err}
-}
 
 // explain says in one sentence what the store's answer means, and what to do.
 func (c Config) explain(err error) string {
@@ -63,8 +49,8 @@ func (c Config) explainAnswer(status int, code string, err error) string {
 		return fmt.Sprintf("access to %s is denied by %s; allow these credentials s3:GetObject and s3:PutObject on the prefix, and s3:ListBucket on the bucket (without it, a slot that is empty looks like a denial)", c.location(), c.place())
 	case status >= 500 || status == http.StatusTooManyRequests:
 		return fmt.Sprintf("%s answered %d %s; the store is overloaded or in trouble, try again", c.place(), status, code)
-	case status == http.StatusNotFound && code == "":
-		return fmt.Sprintf("%s answered 404 without a reason that S3 knows; check that the endpoint is an S3 store", c.place())
+	case code == "":
+		return fmt.Sprintf("%s answered %d and nothing that S3 would say; check that the endpoint is an S3 store", c.place(), status)
 	}
 	return fmt.Sprintf("%s answered %d %s: %s; check --journal", c.place(), status, code, messageOf(err))
 }
@@ -99,8 +85,6 @@ func (c Config) explainSilence(err error) string {
 		return fmt.Sprintf("the certificate of %s is not trusted (%v); give its CA by AWS_CA_BUNDLE, or correct the endpoint", c.place(), rootOf(err))
 	case strings.Contains(err.Error(), "HTTP response to HTTPS client"):
 		return fmt.Sprintf("%s speaks http, not https; write http:// in the endpoint", c.place())
-	case errors.Is(err, errClosing), errors.Is(err, errAbsent), errors.Is(err, errTooLong):
-		return err.Error()
 	}
 	return fmt.Sprintf("%s cannot be reached: %v; check the network and the endpoint", c.place(), rootOf(err))
 }

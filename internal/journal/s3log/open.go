@@ -38,7 +38,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	}
 	if err := l.open(ctx); err != nil {
 		l.conns.CloseIdleConnections()
-		return nil, fmt.Errorf("open journal %s: %w", cfg.location(), l.cfg.refuse(err))
+		return nil, fmt.Errorf("open journal %s: %w", cfg.location(), err)
 	}
 	return l, nil
 }
@@ -148,7 +148,7 @@ type meta struct {
 
 func (l *Log) readMeta(ctx context.Context) (journal.ID, error) {
 	var data []byte
-	err := again(ctx, func() (err error) {
+	err := l.again(ctx, func() (err error) {
 		data, _, err = l.get(ctx, metaName, 1<<20)
 		return err
 	})
@@ -175,7 +175,11 @@ func decodeMeta(data []byte) (journal.ID, error) {
 
 // create writes meta.json, or takes the one that another process wrote first.
 func (l *Log) create(ctx context.Context) (journal.ID, error) {
-	out, err := l.list(ctx, slotPrefix, nil, 1)
+	var out *s3.ListObjectsV2Output
+	err := l.again(ctx, func() (err error) {
+		out, err = l.list(ctx, slotPrefix, nil, 1)
+		return err
+	})
 	if err != nil {
 		return journal.ID{}, err
 	}
@@ -191,7 +195,7 @@ func (l *Log) create(ctx context.Context) (journal.ID, error) {
 	if err != nil {
 		return journal.ID{}, fmt.Errorf("encode %s: %w", metaName, err)
 	}
-	err = again(ctx, func() error {
+	err = l.again(ctx, func() error {
 		err := l.put(ctx, metaName, data, ifAbsent)
 		if statusOf(err) == http.StatusPreconditionFailed {
 			return nil // by another process, or by a PUT of ours that seemed to fail

@@ -28,7 +28,7 @@ func (l *Log) probe(ctx context.Context) error {
 	place := sha256.Sum256([]byte(l.cfg.place()))
 	folder := probePrefix + hex.EncodeToString(place[:8]) + "/"
 	mark := folder + "passed"
-	err := again(ctx, func() error {
+	err := l.again(ctx, func() error {
 		_, _, err := l.get(ctx, mark, 1<<20)
 		return err
 	})
@@ -45,7 +45,7 @@ func (l *Log) probe(ctx context.Context) error {
 	each(probeRounds, func(i int) { errs[i] = l.judge(ctx, names[i], races[i]) })
 	denied := make([]error, probeRounds)
 	each(probeRounds, func(i int) {
-		denied[i] = again(ctx, func() error { return l.remove(ctx, names[i]) })
+		denied[i] = l.again(ctx, func() error { return l.remove(ctx, names[i]) })
 	})
 	if err := errors.Join(errs...); err != nil {
 		return firstOf(errs)
@@ -54,7 +54,7 @@ func (l *Log) probe(ctx context.Context) error {
 		return nil
 	}
 	l.cfg.logger().Debug("leave a mark that the store was probed", "object", mark, "err", firstOf(denied))
-	err = again(ctx, func() error { return l.put(ctx, mark, []byte("passed\n"), ifAbsent) })
+	err = l.again(ctx, func() error { return l.put(ctx, mark, []byte("passed\n"), ifAbsent) })
 	if statusOf(err) == http.StatusPreconditionFailed {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (l *Log) judge(ctx context.Context, name string, r *race) error {
 		return l.broken(fmt.Sprintf("of %d writers that created one key at once, %d were told that they won, and only one may", probeRacers, len(won)))
 	}
 	var stored []byte
-	err := again(ctx, func() (err error) {
+	err := l.again(ctx, func() (err error) {
 		stored, _, err = l.get(ctx, name, 1<<20)
 		return err
 	})
@@ -138,7 +138,7 @@ func (l *Log) judge(ctx context.Context, name string, r *race) error {
 
 // judgeOverwrite checks that a key that exists is not created again.
 func (l *Log) judgeOverwrite(ctx context.Context, name string, stored []byte) error {
-	err := again(ctx, func() error { return l.put(ctx, name, []byte("overwritten\n"), ifAbsent) })
+	err := l.again(ctx, func() error { return l.put(ctx, name, []byte("overwritten\n"), ifAbsent) })
 	switch {
 	case err == nil:
 		return l.broken("it overwrote an object although the request said If-None-Match: *")
@@ -146,7 +146,7 @@ func (l *Log) judgeOverwrite(ctx context.Context, name string, stored []byte) er
 		return err
 	}
 	var now []byte
-	err = again(ctx, func() (err error) {
+	err = l.again(ctx, func() (err error) {
 		now, _, err = l.get(ctx, name, 1<<20)
 		return err
 	})

@@ -10,9 +10,10 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-// Read implements journal.Journal. Each call is one round trip: it asks for a
-// window of slots at once, which is one slot while there is nothing to catch
-// up with, and doubles from call to call while all of them are held.
+// Read implements journal.Journal. It asks for a window of slots at once: one
+// slot while there is nothing to catch up with, so that asking whether the
+// next slot is held costs one request; twice as many each time while all of
+// them are held.
 func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
 	if from == 0 {
 		return nil, errors.New("read from slot 0: the first slot is 1")
@@ -25,16 +26,21 @@ func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte,
 	if l.ends.trimmed(from) {
 		return nil, fmt.Errorf("read slot %d: %w", from, journal.ErrTrimmed)
 	}
-	if limit < 1 {
-		return nil, nil
+	recs := l.ends.take(from, limit)
+	for len(recs) < limit {
+		next := from + journal.Slot(len(recs))
+		n := l.pace.window(next, limit-len(recs))
+		more, err := l.readFrom(ctx, next, n)
+		if err != nil {
+			return nil, err
+		}
+		recs = append(recs, more...)
+		l.pace.got(next, n, more)
+		if len(more) < n {
+			break
+		}
 	}
-	if recs := l.ends.take(from, limit); recs != nil {
-		return recs, nil
-	}
-	n := l.pace.window(from, limit)
-	recs, err := l.readFrom(ctx, from, n)
-	l.pace.got(from, n, recs)
-	return recs, err
+	return recs, nil
 }
 
 // readFrom asks for n slots, and returns the records before the first empty
@@ -49,28 +55,23 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte,
 	}
 	recs, err := l.readSlots(ctx, from, n)
 	floor.Wait()
-	if len(recs) == 0 && err != nil {
-		return nil, l.readError(from, err)
-	}
-	if floorErr != nil {
-		return nil, l.readError(from, floorErr)
+	if err == nil {
+		err = floorErr
 	}
 	if err == nil && len(recs) < n {
-		if err := l.checkFree(ctx, from+journal.Slot(len(recs)), began); err != nil {
-			return nil, l.readError(from, err)
-		}
+		err = l.checkFree(ctx, from+journal.Slot(len(recs)), began)
 	}
-	if l.ends.trimmed(from) {
-		return nil, fmt.Errorf("read slot %d: %w", from, journal.ErrTrimmed)
+	if err == nil && l.ends.trimmed(from) {
+		err = journal.ErrTrimmed
 	}
-	if len(recs) == 0 {
-		return nil, nil
+	if err == nil && len(recs) > 0 {
+		err = l.findTail(ctx, from-1, depth)
 	}
-	if err := l.findTail(ctx, from-1, depth); err != nil {
-		return nil, l.readError(from, err)
+	if err != nil {
+		return nil, fmt.Errorf("read slot %d: %w", from, err)
 	}
-	if l.ends.known() < from-1 {
-		return nil, nil // held, but ahead of an empty slot
+	if len(recs) == 0 || l.ends.known() < from-1 {
+		return nil, nil // empty, or ahead of an empty slot
 	}
 	l.ends.raiseTail(from + journal.Slot(len(recs)) - 1)
 	return recs, nil
@@ -101,7 +102,7 @@ func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) ([][]byte
 			return recs[:i], nil
 		}
 		if err != nil {
-			return recs[:i], err
+			return nil, err
 		}
 	}
 	return recs, nil
@@ -112,7 +113,7 @@ func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) ([][]byte
 func (l *Log) readSlot(ctx context.Context, slot journal.Slot) ([]byte, error) {
 	name := slotName(slot)
 	var rec []byte
-	err := again(ctx, func() error {
+	err := l.again(ctx, func() error {
 		frame, _, err := l.get(ctx, name, int64(frameHeader+maxRecord))
 		if errors.Is(err, errTooLong) {
 			return fmt.Errorf("%w: %w", err, journal.ErrCorrupt)
@@ -140,7 +141,7 @@ func (l *Log) findTail(ctx context.Context, slot journal.Slot, look journal.Slot
 	held := make([]bool, slot-first+1)
 	errs := make([]error, len(held))
 	each(len(held), func(i int) {
-		errs[i] = again(ctx, func() (err error) {
+		errs[i] = l.again(ctx, func() (err error) {
 			held[i], err = l.exists(ctx, slotName(first+journal.Slot(i)))
 			return err
 		})
@@ -161,14 +162,6 @@ func (l *Log) findTail(ctx context.Context, slot journal.Slot, look journal.Slot
 		}
 	}
 	return nil
-}
-
-// readError keeps the sentinel errors and explains the others.
-func (l *Log) readError(slot journal.Slot, err error) error {
-	if errors.Is(err, journal.ErrCorrupt) {
-		return fmt.Errorf("read slot %d: %w", slot, err)
-	}
-	return fmt.Errorf("read slot %d: %w", slot, l.cfg.refuse(err))
 }
 
 // each runs do for 0 to n-1 at once, and waits.
@@ -198,8 +191,8 @@ func (p *pace) window(from journal.Slot, limit int) int {
 	if from == p.next {
 		n = max(n, p.size)
 	}
-	left := ^journal.Slot(0) - from
-	return int(min(uint64(n), uint64(limit), uint64(left)+1))
+	left := uint64(^journal.Slot(0) - from) // after from, up to the last slot that can be named
+	return int(min(uint64(n), uint64(limit), max(left, 1)))
 }
 
 // got sets the next window: doubled if all n slots of this one were held,

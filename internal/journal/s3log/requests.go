@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	// attempts is how often a request that may be repeated is sent.
-	attempts = 3
+	// attempts is how often a request that may be repeated is sent, and
+	// patience for how many times the time of one request.
+	attempts = 5
+	patience = 2
 	// The pause before a request is repeated: up to firstPause, doubled each
 	// time up to lastPause.
 	firstPause = 20 * time.Millisecond
@@ -54,7 +56,7 @@ func (l *Log) put(ctx context.Context, name string, body []byte, cond condition)
 		IfNoneMatch: cond.ifNoneMatch,
 		IfMatch:     cond.ifMatch,
 	})
-	return timely(ctx, err)
+	return l.answered(ctx, err)
 }
 
 // get sends one GET, once. An object longer than most is errTooLong.
@@ -68,7 +70,7 @@ func (l *Log) get(ctx context.Context, name string, most int64) (data []byte, et
 		Key:    aws.String(l.cfg.key(name)),
 	})
 	if err != nil {
-		return nil, "", timely(ctx, err)
+		return nil, "", l.answered(ctx, err)
 	}
 	defer out.Body.Close()
 	length := max(0, aws.ToInt64(out.ContentLength))
@@ -78,7 +80,7 @@ func (l *Log) get(ctx context.Context, name string, most int64) (data []byte, et
 	timer.Reset(l.allowance(int(length)))
 	buf := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))
 	if _, err := buf.ReadFrom(io.LimitReader(out.Body, most+1)); err != nil {
-		return nil, "", timely(ctx, err)
+		return nil, "", l.answered(ctx, err)
 	}
 	if int64(buf.Len()) > most {
 		return nil, "", fmt.Errorf("object %s: %w", name, errTooLong)
@@ -96,7 +98,7 @@ func (l *Log) exists(ctx context.Context, name string) (bool, error) {
 		Key:    aws.String(l.cfg.key(name)),
 		Range:  aws.String("bytes=0-0"),
 	})
-	switch err := timely(ctx, err); {
+	switch err := l.answered(ctx, err); {
 	case err == nil:
 		return true, out.Body.Close()
 	case errors.Is(err, errAbsent):
@@ -116,7 +118,7 @@ func (l *Log) remove(ctx context.Context, name string) error {
 		Bucket: &l.cfg.Bucket,
 		Key:    aws.String(l.cfg.key(name)),
 	})
-	if err := timely(ctx, err); !errors.Is(err, errAbsent) {
+	if err := l.answered(ctx, err); !errors.Is(err, errAbsent) {
 		return err
 	}
 	return nil
@@ -133,7 +135,7 @@ func (l *Log) list(ctx context.Context, prefix string, token *string, most int32
 		ContinuationToken: token,
 		MaxKeys:           aws.Int32(most),
 	})
-	return out, timely(ctx, err)
+	return out, l.answered(ctx, err)
 }
 
 // allowance is the time that one request with size bytes may take.
@@ -143,10 +145,11 @@ func (l *Log) allowance(size int) time.Duration {
 
 // again repeats a request that may be repeated while the store seems to be in
 // trouble that passes.
-func again(ctx context.Context, do func() error) error {
+func (l *Log) again(ctx context.Context, do func() error) error {
+	began := time.Now()
 	for n := 0; ; n++ {
 		err := do()
-		if err == nil || n == attempts-1 || !passing(err) || pause(ctx, n) != nil {
+		if err == nil || !passing(err) || n == attempts-1 || time.Since(began) > patience*l.cfg.RequestTimeout || pause(ctx, n) != nil {
 			return err
 		}
 	}
@@ -173,34 +176,39 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// timely turns the SDK's error into one that says why the request was cut
-// off, and marks an object that is not there.
-func timely(ctx context.Context, err error) error {
-	if err == nil {
+// answered makes of the SDK's error one that says what happened, to what, and
+// what to do. An object that is not there is errAbsent; a request that was cut
+// off because the caller's context ended, or the journal was closed, is that.
+func (l *Log) answered(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
 		return nil
-	}
-	if statusOf(err) == 0 && ctx.Err() != nil {
-		return ended(ctx)
-	}
-	if codeOf(err) == "NoSuchKey" {
+	case codeOf(err) == "NoSuchKey":
 		return errAbsent
+	case statusOf(err) == 0 && ctx.Err() != nil:
+		if err = ended(ctx); !errors.Is(err, errTimeout) {
+			return err
+		}
 	}
-	return err
+	return &refusal{sentence: l.cfg.explain(err), cause: err}
 }
 
 // passing reports whether the trouble may pass by itself: no answer came, or
 // one that puts the blame on the store.
 func passing(err error) bool {
-	if errors.Is(err, errAbsent) || errors.Is(err, errTooLong) || errors.Is(err, errClosing) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return false
+	for _, final := range []error{errAbsent, errTooLong, errClosing, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, final) {
+			return false
+		}
 	}
 	switch codeOf(err) {
 	case "RequestTimeout", "SlowDown", "ConditionalRequestConflict", "OperationAborted":
 		return true
 	}
 	status := statusOf(err)
-	return status == 0 || status >= 500 && status != http.StatusNotImplemented || status == http.StatusTooManyRequests || status == http.StatusConflict
+	return codeOf(err) == "" || // no answer, or one that was garbled
+		status >= 500 && status != http.StatusNotImplemented ||
+		status == http.StatusTooManyRequests || status == http.StatusConflict
 }
 
 // statusOf is the HTTP status of the answer, 0 if none came.

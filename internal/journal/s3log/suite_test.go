@@ -1,11 +1,71 @@
 package s3log
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/xbernetes/xbernetes/internal/devstore"
+	"github.com/xbernetes/xbernetes/internal/devstore/storetest"
 	"github.com/xbernetes/xbernetes/internal/journal/journaltest"
 )
 
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+var (
+	vendor = devstore.Account{AccessKey: "vendor", SecretKey: "vendor-secret", Owner: true}
+	tenant = devstore.Account{AccessKey: "tenant", SecretKey: "tenant-secret"}
+)
+
+// gateway starts a versitygw with accounts and a policy.
+func gateway(t testing.TB) *storetest.Store {
+	return storetest.Start(t, devstore.Config{Dir: t.TempDir(), Bucket: testBucket, Accounts: []devstore.Account{vendor, tenant}})
+}
+
+// by is cfg with the credentials of account.
+func (c Config) by(account devstore.Account) Config {
+	c.Credentials = credentials.NewStaticCredentialsProvider(account.AccessKey, account.SecretKey, "")
+	return c
+}
+
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	journaltest.Run(t, func(t *testing.T) journaltest.Fixture { return fixture(serve(t, memoryStore(t))) })
+}
+
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	store, n := gateway(t), 0
+	journaltest.Run(t, func(t *testing.T) journaltest.Fixture {
+		n++
+		cfg := Config{Bucket: testBucket, Prefix: fmt.Sprint("suite/", n), Endpoint: store.Endpoint(), PathStyle: true}
+		return fixture(cfg.by(vendor))
+	})
+}
+
+// seeds are those of the runs under random faults; one that failed is added.
+var seeds = []uint64{1, 2, 3}
+
+func TestMemoryWithFaults(t *testing.T) {
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			journaltest.Run(t, func(t *testing.T) journaltest.Fixture {
+				return fixture(serve(t, newFaults(memoryStore(t), sometimes(seed, 0.2))))
+			})
+		})
+	}
+}
+
+func TestGatewayWithFaults(t *testing.T) {
+	t.Parallel()
+	store, n := gateway(t), 0
+	journaltest.Run(t, func(t *testing.T) journaltest.Fixture {
+		n++
+		cfg := serve(t, newFaults(forward(t, store.Endpoint()), sometimes(uint64(n), 0.2)))
+		cfg.Prefix = fmt.Sprint("faulty/", n)
+		return fixture(cfg.by(vendor))
+	})
 }

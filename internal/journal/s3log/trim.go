@@ -37,10 +37,10 @@ func (l *Log) Trim(ctx context.Context, before journal.Slot) error {
 		return nil
 	}
 	if err := l.writeFloor(ctx, before); err != nil {
-		return fmt.Errorf("trim below slot %d: raise the floor: %w", before, l.cfg.refuse(err))
+		return fmt.Errorf("trim below slot %d: raise the floor: %w", before, err)
 	}
 	if err := l.deleteBelow(ctx, before); err != nil {
-		return fmt.Errorf("trim below slot %d: %w", before, l.cfg.refuse(err))
+		return fmt.Errorf("trim below slot %d: %w", before, err)
 	}
 	return nil
 }
@@ -52,19 +52,19 @@ func (l *Log) deleteBelow(ctx context.Context, before journal.Slot) error {
 	var token *string
 	for {
 		var page *s3.ListObjectsV2Output
-		err := again(ctx, func() (err error) {
+		err := l.again(ctx, func() (err error) {
 			page, err = l.list(ctx, slotPrefix, token, 1000)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("list slots: %w", l.cfg.refuse(err))
+			return fmt.Errorf("list slots: %w", err)
 		}
 		names, more := l.deletable(page, before)
 		for len(names) > 0 {
 			n := min(len(names), deletesAtOnce)
 			errs := make([]error, n)
 			each(n, func(i int) {
-				errs[i] = again(ctx, func() error { return l.remove(ctx, names[i]) })
+				errs[i] = l.again(ctx, func() error { return l.remove(ctx, names[i]) })
 			})
 			if err := firstOf(errs); err != nil {
 				return fmt.Errorf("delete slots: %w", l.explainDelete(err))
@@ -103,7 +103,7 @@ func (l *Log) explainDelete(err error) error {
 	if statusOf(err) == http.StatusForbidden {
 		return &refusal{cause: err, sentence: fmt.Sprintf("these credentials may not delete from %s/%s; only the journal's owner trims it, and needs s3:DeleteObject", l.cfg.location(), slotPrefix)}
 	}
-	return l.cfg.refuse(err)
+	return err
 }
 
 func parseSlot(name string) (journal.Slot, error) {
@@ -131,7 +131,7 @@ func (l *Log) readFloor(ctx context.Context) (journal.Slot, error) {
 
 func (l *Log) readFloorObject(ctx context.Context) (slot journal.Slot, etag string, err error) {
 	var data []byte
-	err = again(ctx, func() (err error) {
+	err = l.again(ctx, func() (err error) {
 		data, etag, err = l.get(ctx, floorName, 1<<20)
 		return err
 	})
@@ -139,7 +139,7 @@ func (l *Log) readFloorObject(ctx context.Context) (slot journal.Slot, etag stri
 		return l.ends.raiseFloor(1), "", nil
 	}
 	if err != nil {
-		return 0, "", fmt.Errorf("read %s: %w", floorName, l.cfg.refuse(err))
+		return 0, "", fmt.Errorf("read %s: %w", floorName, err)
 	}
 	slot, err = decodeFloor(data, l.info.ID)
 	if err != nil {
