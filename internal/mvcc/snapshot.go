@@ -156,7 +156,7 @@ func ParsePart(b []byte) (Part, error) {
 func (r *wireReader) history() (head *KV) {
 	key := r.string()
 	var last *KV
-	for range r.count() {
+	for range r.count(2) {
 		kv := &KV{Key: key, Mod: Revision(r.varint()), Version: r.varint()}
 		if kv.Live() {
 			kv.Create, kv.Lease = Revision(r.varint()), LeaseID(r.varint())
@@ -239,7 +239,7 @@ func (r *wireReader) frame(s *State) {
 	}
 	s.pruned.Store(int64(s.compact))
 	var lastLease LeaseID
-	for i := range r.count() {
+	for i := range r.count(3) {
 		id, l := LeaseID(r.varint()), &lease{ttl: r.varint(), renewals: r.uvarint()}
 		if id == 0 || i > 0 && id <= lastLease || l.ttl < 1 || l.ttl > MaxLeaseTTL {
 			r.fail()
@@ -247,7 +247,7 @@ func (r *wireReader) frame(s *State) {
 		s.leases[id], lastLease = l, id
 	}
 	var lastWriter WriterID
-	for i := range r.count() {
+	for i := range r.count(3 + BatchWindow/64) {
 		id := WriterID(r.uvarint())
 		w := &writer{last: journal.Slot(r.uvarint()), max: BatchNumber(r.uvarint())}
 		for i := range w.seen {

@@ -244,25 +244,25 @@ func (s *State) check(ops []Op) error {
 	return nil
 }
 
-// changesTwice says whether one key could be changed by two of the operations
+// changesTwice says whether one key is put twice, or put and deleted, by ops
 // (etcd: checkIntervals). Two deletes may overlap.
 func changesTwice(ops []Op) bool {
-	puts := make(map[string]struct{}, len(ops))
+	puts := make([]string, 0, len(ops))
 	for i := range ops {
-		if ops[i].Kind != OpPut {
-			continue
+		if ops[i].Kind == OpPut {
+			puts = append(puts, ops[i].Range.Key)
 		}
-		if _, ok := puts[ops[i].Range.Key]; ok {
+	}
+	slices.Sort(puts)
+	for i := 1; i < len(puts); i++ {
+		if puts[i] == puts[i-1] {
 			return true
 		}
-		puts[ops[i].Range.Key] = struct{}{}
 	}
 	for i := range ops {
-		if ops[i].Kind != OpDelete {
-			continue
-		}
-		for j := range ops {
-			if ops[j].Kind == OpPut && ops[i].Range.Contains(ops[j].Range.Key) {
+		if ops[i].Kind == OpDelete {
+			j, _ := slices.BinarySearch(puts, ops[i].Range.Key)
+			if j < len(puts) && ops[i].Range.Contains(puts[j]) {
 				return true
 			}
 		}

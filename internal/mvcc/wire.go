@@ -15,6 +15,13 @@ import (
 // them is void.
 var ErrMalformed = errors.New("malformed")
 
+// The shortest of each thing, in bytes.
+const (
+	minRequest = 2 // a kind and a revision
+	minCompare = 5 // target, result, key, end, what to compare with
+	minOp      = 4 // kind, flags, key, end
+)
+
 // MaxBatchRequests bounds the requests of one batch.
 const MaxBatchRequests = 1 << 16
 
@@ -30,11 +37,12 @@ func AppendRequests(dst []byte, requests []*Request) []byte {
 }
 
 // ParseRequests decodes what AppendRequests wrote. What it returns shares no
-// memory with b. The error wraps ErrMalformed.
+// memory with b, and takes at most some 60 times its length. The error wraps
+// ErrMalformed.
 func ParseRequests(b []byte) ([]Request, error) {
 	r := wireReader{b: b}
 	n := r.uvarint()
-	if n > MaxBatchRequests || n > uint64(len(b)) {
+	if n > MaxBatchRequests || n > uint64(len(r.b)/minRequest) {
 		return nil, fmt.Errorf("batch of %d requests: %w", n, ErrMalformed)
 	}
 	requests := make([]Request, n)
@@ -115,7 +123,7 @@ const (
 	flagOptions // a range has options beside these
 )
 
-func flag(on bool, bit byte) byte {
+func bitIf(on bool, bit byte) byte {
 	if on {
 		return bit
 	}
@@ -129,8 +137,8 @@ func (w *wireWriter) ops(ops []Op) {
 		o := &op.Read
 		options := o.Revision|o.MinMod|o.MaxMod|o.MinCreate|o.MaxCreate != 0 || o.Limit != 0 || o.Order != 0 || o.Target != 0
 		w.byte(byte(op.Kind))
-		w.byte(flag(op.PrevKV, flagPrevKV) | flag(op.IgnoreValue, flagIgnoreValue) | flag(op.IgnoreLease, flagIgnoreLease) |
-			flag(o.CountOnly, flagCountOnly) | flag(o.KeysOnly, flagKeysOnly) | flag(options, flagOptions))
+		w.byte(bitIf(op.PrevKV, flagPrevKV) | bitIf(op.IgnoreValue, flagIgnoreValue) | bitIf(op.IgnoreLease, flagIgnoreLease) |
+			bitIf(o.CountOnly, flagCountOnly) | bitIf(o.KeysOnly, flagKeysOnly) | bitIf(options, flagOptions))
 		w.keyRange(op.Range)
 		if op.Kind == OpPut {
 			w.bytes(op.Value)
@@ -216,10 +224,11 @@ func (r *wireReader) keyRange() KeyRange {
 	return KeyRange{Key: k, End: r.string()}
 }
 
-// count reads a length of things of at least one byte each.
-func (r *wireReader) count() int {
+// count reads a length of things of at least size bytes each, so that what is
+// made room for is in proportion to the input.
+func (r *wireReader) count(size int) int {
 	n := r.uvarint()
-	if n > uint64(len(r.b)) {
+	if n > uint64(len(r.b)/size) {
 		r.fail()
 		return 0
 	}
@@ -239,7 +248,7 @@ func (r *wireReader) request(q *Request) {
 	q.Kind = RequestKind(r.enum(byte(Txn), byte(LeaseExpire)))
 	switch q.Kind {
 	case Txn:
-		if n := r.count(); n > 0 {
+		if n := r.count(minCompare); n > 0 {
 			q.Compares = make([]Compare, n)
 		}
 		for i := range q.Compares {
@@ -268,7 +277,7 @@ func (r *wireReader) compare(c *Compare) {
 }
 
 func (r *wireReader) ops() []Op {
-	n := r.count()
+	n := r.count(minOp)
 	if n == 0 {
 		return nil
 	}
