@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
@@ -68,6 +69,7 @@ func dial(t testing.TB, p *etcdapi.InProcess) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:   []string{"http://in-process"},
+		Logger:      zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return p.Dial(ctx) })},
 	})
 	if err != nil {
