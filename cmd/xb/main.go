@@ -35,7 +35,7 @@ func main() {
 	defer stop()
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	if err := newCommand().ExecuteContext(ctx); err != nil {
+	if err := newCommand().ExecuteContext(stopWithParent(ctx)); err != nil {
 		var code exitCode
 		if errors.As(err, &code) {
 			os.Exit(int(code))
@@ -65,6 +65,7 @@ serve the same objects; no network joins them.
 	cmd.AddCommand(
 		newServerCommand(logs),
 		newEtcdCommand(logs),
+		newDevCommand(),
 		newVersionCommand(),
 	)
 	return cmd

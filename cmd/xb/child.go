@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// child is another xb process. It lives no longer than this one: it stops
+// when its standard input ends.
+type child struct {
+	name  string
+	args  []string
+	env   []string // beside our own
+	log   string   // file that gets what it prints; made anew
+	ready string   // file that it writes when it is ready, or ""
+}
+
+// envStopOnEOF tells a process to stop when its standard input ends.
+const envStopOnEOF = "XB_STOP_ON_STDIN_EOF"
+
+const stopWait = 15 * time.Second
+
+// run runs the process until ctx ends, which gives nil, or the process does,
+// which is an error.
+func (c *child) run(ctx context.Context) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, exe, c.args...)
+	cmd.Env = append(os.Environ(), append(c.env, envStopOnEOF+"=1")...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us to pass on, in order
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopWait
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	defer stdin.Close()
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("%s stopped by itself (%v); its last words, of %s:\n%s", c.name, err, c.log, lastLines(c.log))
+}
+
+// lastLines is the end of a file, for a person.
+func lastLines(file string) []byte {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+	return bytes.Join(lines[max(0, len(lines)-5):], []byte("\n"))
+}
+
+// stopWithParent ends the context when standard input ends, if a parent
+// process asked for it.
+func stopWithParent(ctx context.Context) context.Context {
+	if os.Getenv(envStopOnEOF) == "" {
+		return ctx
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		io.Copy(io.Discard, os.Stdin) //nolint:errcheck // any end will do
+		cancel()
+	}()
+	return ctx
+}
