@@ -49,6 +49,8 @@ const (
 	// discoveryPeriod is how often the garbage collector and the quota controller
 	// look for new kinds. Discovery never leaves the process.
 	discoveryPeriod = 5 * time.Second
+	// quotaPeriod is how often every quota is counted again.
+	quotaPeriod = 15 * time.Second
 	// csrDuration is the longest life of a certificate signed for a CSR.
 	csrDuration = 365 * 24 * time.Hour
 )
@@ -186,9 +188,11 @@ func (t *term) quota(ctx context.Context) (func(context.Context), error) {
 	discover := client.Discovery().ServerPreferredNamespacedResources
 	ignored := quotainstall.DefaultIgnoredResources()
 	ctrl, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
-		QuotaClient:               client.CoreV1(),
-		ResourceQuotaInformer:     t.typed.Core().V1().ResourceQuotas(),
-		ResyncPeriod:              func() time.Duration { return 5 * time.Minute },
+		QuotaClient:           client.CoreV1(),
+		ResourceQuotaInformer: t.typed.Core().V1().ResourceQuotas(),
+		// A quota may be made before the kind that it counts is known here. Counting
+		// again is done from memory, and writes only what differs.
+		ResyncPeriod:              func() time.Duration { return quotaPeriod },
 		InformerFactory:           t.partial,
 		ReplenishmentResyncPeriod: func() time.Duration { return 12 * time.Hour },
 		DiscoveryFunc:             discover,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
@@ -13,21 +14,26 @@ import (
 
 // klogHandler passes klog's records on to a slog handler. klog has one level
 // for all that is not an error, and talks a lot: such records become Debug, or
-// Info where somebody asked for verbosity.
+// Info where somebody asked for verbosity. Records above the verbosity, which
+// may hold the bodies of requests, are dropped whatever the handler's level.
 type klogHandler struct {
 	slog.Handler
-	info slog.Level
+	info      slog.Level
+	verbosity int
+	stopping  *atomic.Bool
 }
 
 func (h klogHandler) level(l slog.Level) slog.Level {
-	if l >= slog.LevelError {
-		return l
+	// While a server stops, everything in flight fails, as it should.
+	if l < slog.LevelError || h.stopping.Load() {
+		return h.info
 	}
-	return h.info
+	return l
 }
 
 func (h klogHandler) Enabled(ctx context.Context, l slog.Level) bool {
-	return h.Handler.Enabled(ctx, h.level(l))
+	// klog's V(n) arrives as level -n.
+	return int(-l) <= h.verbosity && h.Handler.Enabled(ctx, h.level(l))
 }
 
 func (h klogHandler) Handle(ctx context.Context, r slog.Record) error {
@@ -36,24 +42,25 @@ func (h klogHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h klogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return klogHandler{h.Handler.WithAttrs(attrs), h.info}
+	return klogHandler{h.Handler.WithAttrs(attrs), h.info, h.verbosity, h.stopping}
 }
 
 func (h klogHandler) WithGroup(name string) slog.Handler {
-	return klogHandler{h.Handler.WithGroup(name), h.info}
+	return klogHandler{h.Handler.WithGroup(name), h.info, h.verbosity, h.stopping}
 }
 
-// bridgeKlog sends what klog's users say to log, at the given verbosity.
-func bridgeKlog(log *slog.Logger, verbosity int) error {
-	h := klogHandler{log.Handler(), slog.LevelDebug}
+// bridgeKlog sends what klog's users say to log, at the given verbosity. Once
+// the returned function is called, their errors count as information.
+func bridgeKlog(log *slog.Logger, verbosity int) (stopping func(), err error) {
+	h := klogHandler{log.Handler(), slog.LevelDebug, verbosity, new(atomic.Bool)}
 	if verbosity > 0 {
 		h.info = slog.LevelInfo
 	}
 	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(fs)
 	if err := fs.Set("v", strconv.Itoa(verbosity)); err != nil {
-		return fmt.Errorf("set klog verbosity: %w", err)
+		return nil, fmt.Errorf("set klog verbosity: %w", err)
 	}
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(h), klog.ContextualLogger(true))
-	return nil
+	return func() { h.stopping.Store(true) }, nil
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -56,8 +57,8 @@ func child(encoded string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	level := slog.LevelInfo
-	if os.Getenv("XBERNETES_TEST_DEBUG") != "" {
-		level = slog.LevelDebug
+	if v, err := strconv.Atoi(os.Getenv("XBERNETES_TEST_DEBUG")); err == nil {
+		level, c.Options.Verbosity = slog.LevelDebug, v
 	}
 	s, err := New(Config{
 		Etcd: Endpoint{Addresses: c.Addresses}, DataDir: c.DataDir, Listen: c.Listen, ServerID: c.ServerID,

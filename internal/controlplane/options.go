@@ -32,6 +32,7 @@ func setGlobals(o Options) error {
 // serverOptions translates the configuration into upstream's options.
 func serverOptions(cfg Config, id *identity, r *roster, tokens *tokenGetter, ln net.Listener) (*options.Options, error) {
 	o := options.NewOptions()
+	o.Metrics = nil // it has nothing to say, and logs an error for want of a label list
 
 	o.Etcd.StorageConfig.Prefix = cfg.Etcd.Prefix
 	o.Etcd.StorageConfig.Transport = cfg.Etcd.transport()

@@ -88,7 +88,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer running.Store(false)
-	if err := bridgeKlog(s.log, s.cfg.Options.Verbosity); err != nil {
+	stopping, err := bridgeKlog(s.log, s.cfg.Options.Verbosity)
+	if err != nil {
 		return err
 	}
 	if err := setGlobals(s.cfg.Options); err != nil {
@@ -96,6 +97,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	defer context.AfterFunc(ctx, stopping)()
 	catchFatal(fail)
 
 	ln, err := net.Listen("tcp", s.cfg.Listen)
