@@ -36,7 +36,7 @@ func (c *Chains) Slot() journal.Slot { return c.slot }
 // Last is the chain at the last slot.
 func (c *Chains) Last() Chain { return c.ring[c.slot%AnchorSpan] }
 
-// Extend takes in the next slot's record.
+// Extend takes in the next slot's record, whatever it is: a void one too.
 func (c *Chains) Extend(d Digest) {
 	var b [2 * sha256.Size]byte
 	last := c.Last()
@@ -56,7 +56,7 @@ func (c *Chains) Check(id journal.ID, h *Header) error {
 	switch {
 	case h.Journal != id:
 		return fmt.Errorf("record is of journal %s: %w", h.Journal, ErrForeign)
-	case h.Anchor > c.slot || h.Anchor+AnchorSpan <= c.slot:
+	case h.Anchor > c.slot || c.slot-h.Anchor >= AnchorSpan:
 		return fmt.Errorf("anchor %d at slot %d: %w", h.Anchor, c.slot+1, ErrForeign)
 	case h.AnchorChain != c.ring[h.Anchor%AnchorSpan]:
 		return fmt.Errorf("chain differs at slot %d: %w", h.Anchor, ErrForeign)
@@ -81,15 +81,15 @@ func (c *Chains) oldest() journal.Slot {
 	return c.slot - AnchorSpan + 1
 }
 
-// ParseChains decodes what Append wrote at slot.
+// ParseChains decodes what Append wrote at slot. The error wraps ErrMalformed.
 func ParseChains(slot journal.Slot, b []byte) (*Chains, error) {
 	c := &Chains{slot: slot}
-	if uint64(len(b)) != uint64(slot-c.oldest()+1)*sha256.Size {
+	oldest := c.oldest()
+	if uint64(len(b)) != uint64(slot-oldest+1)*sha256.Size {
 		return nil, fmt.Errorf("chains of %d bytes at slot %d: %w", len(b), slot, ErrMalformed)
 	}
-	for s := c.oldest(); s <= slot; s++ {
-		copy(c.ring[s%AnchorSpan][:], b)
-		b = b[sha256.Size:]
+	for i := range slot - oldest + 1 {
+		copy(c.ring[(oldest+i)%AnchorSpan][:], b[i*sha256.Size:])
 	}
 	return c, nil
 }
