@@ -66,14 +66,7 @@ func (l *Log) GetBlob(ctx context.Context, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer done()
-	var data []byte
-	err = l.again(ctx, func() error {
-		frame, _, err := l.get(ctx, key, math.MaxInt64-1)
-		if err == nil {
-			data, err = decodeFrame(key, l.info.ID, frame)
-		}
-		return err
-	})
+	data, err := l.getFrame(ctx, key, math.MaxInt64-1)
 	if errors.Is(err, errAbsent) {
 		return nil, fmt.Errorf("get blob %s: %w", name, journal.ErrNoBlob)
 	}

@@ -108,22 +108,32 @@ func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) ([][]byte
 	return recs, nil
 }
 
-// readSlot returns the record at slot, or errAbsent. What does not match its
-// checksum is read again, in case it was altered on the way.
+// readSlot returns the record at slot, or errAbsent.
 func (l *Log) readSlot(ctx context.Context, slot journal.Slot) ([]byte, error) {
-	name := slotName(slot)
-	var rec []byte
-	err := l.again(ctx, func() error {
-		frame, _, err := l.get(ctx, name, int64(frameHeader+maxRecord))
+	return l.getFrame(ctx, slotName(slot), int64(frameHeader+maxRecord))
+}
+
+// getFrame returns the payload of the frame under name, or errAbsent. What
+// does not match its checksum is read once more, in case it was altered on
+// the way.
+func (l *Log) getFrame(ctx context.Context, name string, most int64) (payload []byte, err error) {
+	for range 2 {
+		var frame []byte
+		err = l.again(ctx, func() (err error) {
+			frame, _, err = l.get(ctx, name, most)
+			return err
+		})
 		if errors.Is(err, errTooLong) {
-			return fmt.Errorf("%w: %w", err, journal.ErrCorrupt)
+			return nil, fmt.Errorf("%w: %w", err, journal.ErrCorrupt)
 		}
-		if err == nil {
-			rec, err = decodeFrame(name, l.info.ID, frame)
+		if err != nil {
+			return nil, err
 		}
-		return err
-	})
-	return rec, err
+		if payload, err = decodeFrame(name, l.info.ID, frame); err == nil {
+			return payload, nil
+		}
+	}
+	return nil, err
 }
 
 // findTail raises the known tail up to slot as far as the store tells. Nobody
