@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"embed"
@@ -369,7 +368,7 @@ func until(ctx context.Context, ok func() bool) error {
 // newDevStoreCommand runs the object store alone: it is a process of its own,
 // because it changes its working directory.
 func newDevStoreCommand() *cobra.Command {
-	var dir, file, listen string
+	var dir, file, listen, bucket string
 	var remote bool
 	cmd := &cobra.Command{
 		Use:    "store --dir DIR --accounts FILE",
@@ -385,7 +384,7 @@ func newDevStoreCommand() *cobra.Command {
 			if err := json.Unmarshal(data, &accounts); err != nil {
 				return fmt.Errorf("read the accounts in %s: %w", file, err)
 			}
-			cfg := devstore.Config{Dir: dir, Listen: listen, AllowRemote: remote, Bucket: devBucket}
+			cfg := devstore.Config{Dir: dir, Listen: listen, AllowRemote: remote, Bucket: bucket}
 			for i, a := range accounts {
 				cfg.Accounts = append(cfg.Accounts, devstore.Account{AccessKey: a.AccessKey, SecretKey: a.SecretKey, Owner: i == 0})
 			}
@@ -393,13 +392,14 @@ func newDevStoreCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "Object store at %s, bucket %s\n", store.Endpoint(), cmp.Or(cfg.Bucket, "-"))
+			fmt.Fprintf(cmd.OutOrStdout(), "Object store at %s, bucket %s\n", store.Endpoint(), bucket)
 			return store.Run(cmd.Context())
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "where the objects are kept")
 	cmd.Flags().StringVar(&file, "accounts", "", "JSON file: [{name, accessKey, secretKey}, …]; the first owns the bucket")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where to serve, HOST:PORT")
+	cmd.Flags().StringVar(&bucket, "bucket", devBucket, "the bucket that the accounts share")
 	cmd.Flags().BoolVar(&remote, "allow-remote", false, "serve at an address that other machines reach")
 	return cmd
 }
