@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// startsWithin is how long a server may take until it is ready. It is a bound
+// for a slow, busy machine, not a promise.
+const startsWithin = 90 * time.Second
+
+// A server is one `xb server`, which may be killed and started again.
+type server struct {
+	*process
+	in      *namespace
+	name    string
+	listen  string
+	dataDir string
+	env     []string
+	flags   []string
+}
+
+// newServer prepares a server and starts nothing. Further flags follow the journal's.
+func newServer(t testing.TB, in *namespace, name, journal string, env []string, flags ...string) *server {
+	t.Helper()
+	s := &server{in: in, name: name, dataDir: filepath.Join(t.TempDir(), name), env: env}
+	s.listen = "127.0.0.1:" + freePort(t)
+	if in != nil {
+		s.listen = in.ip + ":6443"
+	}
+	if journal != "" {
+		flags = append(flags, "--journal", journal)
+	}
+	s.flags = flags
+	return s
+}
+
+// start starts the server and does not wait until it is ready.
+func (s *server) start(t testing.TB) {
+	t.Helper()
+	argv := append([]string{xbBinary, "server", "--data-dir", s.dataDir, "--listen", s.listen, "--context", s.name}, s.flags...)
+	s.process = spawn(t, s.in, s.name, s.env, argv...)
+}
+
+// up starts the server and waits until it is ready.
+func (s *server) up(t testing.TB) {
+	t.Helper()
+	s.start(t)
+	s.awaitReady(t)
+}
+
+func (s *server) awaitReady(t testing.TB) {
+	t.Helper()
+	poll(t, startsWithin, s.name+"'s server is ready", s.ready)
+}
+
+func (s *server) ready(ctx context.Context) error {
+	if err := s.alive(); err != nil {
+		return err
+	}
+	cfg, err := s.config()
+	if err != nil {
+		return err
+	}
+	cfg.Timeout = 5 * time.Second
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	return clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+func (s *server) kubeconfig() string { return filepath.Join(s.dataDir, "kubeconfig") }
+
+// config is that of a client on the server's machine.
+func (s *server) config() (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS, cfg.Burst = -1, 0 // no limit
+	if s.in != nil {
+		cfg.Dial = s.in.DialContext
+	}
+	return cfg, nil
+}
+
+func (s *server) mustConfig(t testing.TB) *rest.Config {
+	t.Helper()
+	cfg, err := s.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// clients are clients on the server's machine.
+func (s *server) clients(t testing.TB) (kubernetes.Interface, dynamic.Interface) {
+	t.Helper()
+	cfg := s.mustConfig(t)
+	typed, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typed, dyn
+}
+
+// tryKubectl runs kubectl on the server's machine.
+func (s *server) tryKubectl(t testing.TB, stdin string, args ...string) (string, error) {
+	t.Helper()
+	return run(t, s.in, []string{"KUBECONFIG=" + s.kubeconfig(), "HOME=" + filepath.Dir(s.dataDir)}, stdin, append([]string{kubectl(t)}, args...)...)
+}
+
+func (s *server) kubectl(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	out, err := s.tryKubectl(t, stdin, args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// freePort is a port on loopback that nobody listens on now.
+func freePort(t testing.TB) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	_, port, err := net.SplitHostPort(lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// A store is an object store in a process of its own, with a bucket that two
+// accounts share, each with credentials of its own.
+type store struct {
+	*process
+	in     *namespace
+	dir    string
+	listen string
+}
+
+// bucket is the name of every store's bucket.
+const bucket = "shared"
+
+// An account is one party's credentials for the store.
+type account struct {
+	AccessKey string `json:"accessKey"`
+	SecretKey string `json:"secretKey"`
+	Owner     bool   `json:"owner,omitempty"`
+}
+
+var (
+	vendorAccount = account{AccessKey: "VENDOR0ACCESS", SecretKey: "vendor-secret-of-this-test", Owner: true}
+	tenantAccount = account{AccessKey: "TENANT0ACCESS", SecretKey: "tenant-secret-of-this-test"}
+)
+
+// env is what a server finds its credentials by.
+func (a account) env() []string {
+	return []string{"AWS_ACCESS_KEY_ID=" + a.AccessKey, "AWS_SECRET_ACCESS_KEY=" + a.SecretKey}
+}
+
+// startStore starts a store and waits until it listens.
+func startStore(t testing.TB, in *namespace) *store {
+	t.Helper()
+	s := &store{in: in, dir: filepath.Join(t.TempDir(), "store"), listen: "127.0.0.1:" + freePort(t)}
+	if in != nil {
+		s.listen = in.ip + ":7070"
+	}
+	s.up(t)
+	return s
+}
+
+func (s *store) up(t testing.TB) {
+	t.Helper()
+	accounts, err := json.Marshal([]account{vendorAccount, tenantAccount})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := s.dir + "-accounts.json"
+	if err := os.WriteFile(file, accounts, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	argv := []string{xbBinary, "dev", "store", "--dir", s.dir, "--listen", s.listen, "--bucket", bucket, "--accounts-file", file}
+	if s.in != nil {
+		argv = append(argv, "--allow-remote")
+	}
+	s.process = spawn(t, s.in, "store", nil, argv...)
+	poll(t, 30*time.Second, "the store listens", func(ctx context.Context) error {
+		if err := s.alive(); err != nil {
+			return err
+		}
+		return s.in.connects(ctx, s.listen)
+	})
+}
+
+// journal is the URL of a journal in the store.
+func (s *store) journal(prefix string) string {
+	return fmt.Sprintf("s3://%s/%s?region=us-east-1&endpoint=http://%s", bucket, prefix, s.listen)
+}

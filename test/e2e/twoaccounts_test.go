@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// A world is two accounts, really apart: a server each, in a network namespace
+// each, and the object store in a third.
+type world struct {
+	net            isolation
+	store          *store
+	vendor, tenant *server
+}
+
+// newWorld starts the store and both servers, and shows that they are apart.
+func newWorld(t *testing.T, flags ...string) *world {
+	t.Helper()
+	w := &world{net: isolate(t)}
+	w.store = startStore(t, w.net.store)
+	w.vendor = newServer(t, w.net.vendor, "vendor", w.store.journal("plane"), vendorAccount.env(), flags...)
+	w.tenant = newServer(t, w.net.tenant, "tenant", w.store.journal("plane"), tenantAccount.env(), flags...)
+	w.vendor.up(t)
+	w.tenant.up(t)
+	w.net.prove(t, w.store.listen, w.vendor.listen, w.tenant.listen)
+	if t.Failed() {
+		t.FailNow()
+	}
+	return w
+}
+
+// nextEvent waits for an event of a watch that satisfies want.
+func nextEvent(t testing.TB, events <-chan watch.Event, what string, want func(watch.Event) bool) *unstructured.Unstructured {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	for {
+		select {
+		case e, open := <-events:
+			if !open {
+				t.Fatalf("the watch ended before %s", what)
+			}
+			obj, ok := e.Object.(*unstructured.Unstructured)
+			if !ok || e.Type == watch.Error {
+				t.Fatalf("the watch says %s before %s: %v", e.Type, what, e.Object)
+			}
+			if want(e) {
+				return obj
+			}
+		case <-ctx.Done():
+			t.Fatalf("the watch does not show %s", what)
+		}
+	}
+}
+
+func TestTwoAccounts(t *testing.T) {
+	w := newWorld(t)
+	w.tenant.kubectl(t, widgetCRD, "apply", "-f", "-")
+	w.tenant.serves(t, widgets)
+	w.vendor.serves(t, widgets)
+	_, atVendor := w.vendor.clients(t)
+	_, atTenant := w.tenant.clients(t)
+	vendors, tenants := atVendor.Resource(widgets).Namespace("default"), atTenant.Resource(widgets).Namespace("default")
+
+	t.Run("an object reaches the other's watch and its status comes back", func(t *testing.T) {
+		watching, err := vendors.Watch(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer watching.Stop()
+		made, err := tenants.Create(t.Context(), newWidget("first", 7), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := nextEvent(t, watching.ResultChan(), "the tenant's widget", func(e watch.Event) bool {
+			return e.Type == watch.Added && e.Object.(*unstructured.Unstructured).GetName() == "first"
+		})
+		if seen.GetUID() != made.GetUID() || seen.GetResourceVersion() != made.GetResourceVersion() || field(seen, "spec", "size") != int64(7) {
+			t.Errorf("the vendor sees %v; want %v", seen, made)
+		}
+		setField(seen, "Made", "status", "phase")
+		if _, err := vendors.UpdateStatus(t.Context(), seen, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		awaitObject(t, tenants, "first", "the vendor's status at the tenant", func(obj *unstructured.Unstructured) bool {
+			return field(obj, "status", "phase") == "Made" && field(obj, "spec", "size") == int64(7)
+		})
+	})
+
+	t.Run("of two writers one gets a conflict", func(t *testing.T) {
+		made, err := tenants.Create(t.Context(), newWidget("raced", 0), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const rounds = 50
+		wins := map[string]int{}
+		for round := range rounds {
+			type outcome struct {
+				who string
+				obj *unstructured.Unstructured
+				err error
+			}
+			outcomes := make(chan outcome, 2)
+			start := make(chan struct{})
+			for who, side := range map[string]interface {
+				Update(context.Context, *unstructured.Unstructured, metav1.UpdateOptions, ...string) (*unstructured.Unstructured, error)
+			}{"vendor": vendors, "tenant": tenants} {
+				mine := made.DeepCopy()
+				setField(mine, who, "spec", "note")
+				setField(mine, int64(round), "spec", "size")
+				go func() {
+					<-start
+					obj, err := side.Update(t.Context(), mine, metav1.UpdateOptions{})
+					outcomes <- outcome{who, obj, err}
+				}()
+			}
+			close(start)
+			var won, lost []outcome
+			for range 2 {
+				if o := <-outcomes; o.err == nil {
+					won = append(won, o)
+				} else {
+					lost = append(lost, o)
+				}
+			}
+			if len(won) != 1 || !apierrors.IsConflict(lost[0].err) {
+				t.Fatalf("round %d: %d writers won, the others got %v; want one winner and one conflict", round, len(won), lost)
+			}
+			wins[won[0].who]++
+			made = won[0].obj
+			for _, side := range []interface {
+				Get(context.Context, string, metav1.GetOptions, ...string) (*unstructured.Unstructured, error)
+			}{vendors, tenants} {
+				got, err := side.Get(t.Context(), "raced", metav1.GetOptions{})
+				if err != nil || got.GetResourceVersion() != made.GetResourceVersion() || field(got, "spec", "note") != won[0].who {
+					t.Fatalf("round %d: after the race a side reads %v, %v; want the winner's, %v", round, got, err, made)
+				}
+			}
+		}
+		t.Logf("of %d rounds: %v", rounds, wins)
+	})
+}
