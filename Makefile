@@ -1,0 +1,51 @@
+# make run and make test are the README's two commands; make help lists the rest.
+
+GO        ?= go
+TOOL      := $(GO) tool -modfile=tools/go.mod
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+FUZZTIME  ?= 30s
+JOURNALS  ?= memlog filelog s3log
+
+# Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
+FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
+
+.PHONY: help run build test race lint fuzz suites e2e perf bench generate check clean
+
+help: ## Show this help
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+run: build ## Build xb and run an object store with two accounts on this machine
+	@bin/xb dev
+
+build: ## Build bin/xb
+	@[ -x bin/xb ] || echo "Building xb. The first build compiles Kubernetes and takes some minutes; later ones take seconds."
+	@$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/xb ./cmd/xb
+
+test: build ## Run all tests but the long ones
+	$(GO) vet ./...
+	$(GO) test ./...
+	test/suites/run $(JOURNALS)
+	cd test/e2e && $(GO) test -timeout 20m ./...
+
+race: ## Run the tests of everything but the control plane under the race detector
+	$(GO) test -race $(FAST)
+
+lint: ## Check the code with the chosen linters
+	$(TOOL) golangci-lint run
+
+fuzz: ## Run every fuzz target for FUZZTIME
+	tools/fuzz $(FUZZTIME)
+
+suites: build ## Run etcd's and Kubernetes' own storage suites on JOURNALS
+	test/suites/run $(JOURNALS)
+
+e2e: build ## Run the end-to-end tests (network namespaces need root)
+	cd test/e2e && $(GO) test -timeout 20m -v ./...
+
+bench: build ## Measure against etcd and kube-apiserver, side by side
+	bench/run
+
+check: lint test race ## Everything that CI runs
+
+clean: ## Remove what was built
+	rm -rf bin .tmp
