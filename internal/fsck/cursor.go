@@ -1,0 +1,244 @@
+package fsck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica"
+)
+
+// cursor is a state on its way through a journal.
+type cursor struct {
+	id     journal.ID
+	state  *mvcc.State
+	chains *record.Chains
+}
+
+// newCursor stands before slot 1.
+func newCursor(id journal.ID) *cursor {
+	return &cursor{id: id, state: mvcc.New(), chains: record.NewChains(id)}
+}
+
+func (c *cursor) slot() journal.Slot { return c.state.Slot() }
+
+// step is what one slot came to.
+type step struct {
+	slot journal.Slot
+	size int // of the record, in bytes
+	head record.Header
+	void error // why the record changed nothing; nil if it is not void
+
+	requests []mvcc.Request // of a batch
+	results  []mvcc.Result
+	mark     record.SnapshotMark
+	floor    journal.Slot
+}
+
+// errSeen: a copy of a batch landed after the batch itself, or so late that
+// nobody can tell.
+var errSeen = errors.New("batch was seen before")
+
+// pruneAtOnce bounds what is looked at after each slot of what compaction left.
+const pruneAtOnce = 512
+
+// apply takes in the record of the next slot, by the rules of a replica.
+func (c *cursor) apply(rec []byte) step {
+	s := step{slot: c.slot() + 1, size: len(rec)}
+	var body []byte
+	s.head, body, s.void = c.chains.Take(c.id, rec)
+	if s.void == nil {
+		s.decode(body)
+	}
+	if s.void != nil || s.head.Kind != record.Batch {
+		c.state.Skip(s.slot)
+		return s
+	}
+	in := mvcc.Batch{From: c.id, Writer: s.head.Writer, Number: s.head.Number, Requests: s.requests}
+	if s.results = c.state.Apply(s.slot, &in, false); s.results == nil {
+		s.void = fmt.Errorf("number %d of writer %s: %w", s.head.Number, WriterID(s.head.Writer), errSeen)
+	}
+	c.state.Prune(pruneAtOnce)
+	return s
+}
+
+// decode decodes the body of a record that belongs where it is.
+func (s *step) decode(body []byte) {
+	switch s.head.Kind {
+	case record.Batch:
+		s.requests, s.void = mvcc.ParseRequests(body)
+	case record.Snapshot:
+		s.mark, s.void = record.ParseSnapshotMark(body)
+	case record.Floor:
+		var m record.FloorMark
+		m, s.void = record.ParseFloorMark(body)
+		s.floor = m.Slot
+	}
+}
+
+// ofOtherHistory says whether a foreign record was written by somebody who had
+// seen this journal with other records in it, or with more of them. One that
+// was merely placed too far from its anchor is not.
+func (s *step) ofOtherHistory(id journal.ID) bool {
+	return s.head.Journal == id && s.head.Anchor+record.AnchorSpan >= s.slot
+}
+
+func (c *cursor) hash() (Hash, error) {
+	h, err := replica.HashState(c.state.Freeze(), c.chains.Last())
+	return Hash(h), err
+}
+
+// resume returns a cursor on the oldest usable snapshot that lies behind
+// after, and after which slots can be read; nil if there is none.
+func (c *checker) resume(ctx context.Context, after journal.Slot) (*cursor, error) {
+	for _, sn := range c.report.Snapshots { // oldest first
+		if sn.Slot <= after || sn.Status == Unusable {
+			continue
+		}
+		_, err := c.store.Read(ctx, sn.Slot+1, 1)
+		if errors.Is(err, journal.ErrTrimmed) || errors.Is(err, journal.ErrCorrupt) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		loaded, err := replica.LoadSnapshot(ctx, c.store, c.id, sn.Slot)
+		if badSnapshot(err) {
+			continue // dropped since
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.hashes[sn.Slot] = loaded.Hash // as it claims: marks may confirm it
+		c.weight = 0
+		return &cursor{c.id, loaded.State, loaded.Chains}, nil
+	}
+	return nil, nil
+}
+
+// checkTrimmed finds where the journal starts, and looks for floor records in
+// the slots from there on that next skips.
+func (c *checker) checkTrimmed(ctx context.Context, next *cursor) error {
+	first, err := First(ctx, c.store)
+	if err != nil {
+		return err
+	}
+	c.report.TrimmedBelow = first
+	for slot := first; next != nil && slot <= next.slot(); {
+		recs, err := c.read(ctx, slot)
+		if err != nil && !errors.Is(err, journal.ErrCorrupt) {
+			return err
+		}
+		if err != nil || len(recs) == 0 {
+			break
+		}
+		for _, rec := range recs {
+			if h, body, err := record.Parse(rec); err == nil && h.Journal == c.id && h.Kind == record.Floor {
+				if m, err := record.ParseFloorMark(body); err == nil {
+					c.floor = max(c.floor, m.Slot)
+				}
+			}
+		}
+		slot += journal.Slot(len(recs))
+		c.progress(PhaseSlots, slot-1)
+	}
+	return nil
+}
+
+// checkLateMarks applies slots once more, up to those that marks name and that
+// were not hashed the first time.
+func (c *checker) checkLateMarks(ctx context.Context) error {
+	c.bytes = 0
+	for _, sp := range c.spans {
+		last := journal.Slot(0)
+		for slot := range c.late {
+			if slot > sp.start && slot <= sp.end {
+				last = max(last, slot)
+			}
+		}
+		if last == 0 {
+			continue
+		}
+		cur := newCursor(c.id)
+		if sp.start > 0 {
+			loaded, err := replica.LoadSnapshot(ctx, c.store, c.id, sp.start)
+			if badSnapshot(err) { // dropped since
+				c.report.UncheckedMarks += len(c.late)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			cur = &cursor{c.id, loaded.State, loaded.Chains}
+		}
+		if err := c.markAgain(ctx, cur, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) markAgain(ctx context.Context, cur *cursor, last journal.Slot) error {
+	for cur.slot() < last {
+		recs, err := c.read(ctx, cur.slot()+1)
+		if err != nil {
+			return err
+		}
+		if len(recs) == 0 {
+			return fmt.Errorf("slot %d was there and is not any more", cur.slot()+1)
+		}
+		for _, rec := range recs {
+			cur.apply(rec)
+			marks := c.late[cur.slot()]
+			if marks == nil {
+				continue
+			}
+			h, err := cur.hash()
+			if err != nil {
+				return err
+			}
+			for _, m := range marks {
+				c.compareMark(m, h)
+			}
+			delete(c.late, cur.slot())
+		}
+		c.progress(PhaseMarks, cur.slot())
+	}
+	return nil
+}
+
+// lookBeyond looks for records behind the tail: slots between were lost. A
+// journal shows none by its contract, so what shows is what somebody deleted
+// in the middle of it, or a server that appends right now.
+func (c *checker) lookBeyond(ctx context.Context) error {
+	tail := c.report.LastSlot
+	near := journal.Slot(2*c.store.Info().Depth + 1)
+	var held []journal.Slot
+	for ahead := journal.Slot(2); ahead <= 1<<20 && len(held) < 3; {
+		recs, err := c.store.Read(ctx, tail+ahead, 1)
+		switch {
+		case errors.Is(err, journal.ErrCorrupt), err == nil && len(recs) > 0:
+			held = append(held, tail+ahead)
+		case err != nil:
+			return err
+		}
+		if ahead < near {
+			ahead++
+		} else {
+			ahead *= 2
+		}
+	}
+	if held == nil {
+		return nil
+	}
+	recs, err := c.store.Read(ctx, tail+1, 1)
+	if err != nil || len(recs) > 0 {
+		return err // a server has filled it meanwhile
+	}
+	c.report.add(Finding{Severity: Error, Code: LostSlots, Slot: tail + 1,
+		Message: fmt.Sprintf("is empty, though records follow it, at slots %d", held)})
+	return nil
+}

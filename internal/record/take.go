@@ -1,0 +1,40 @@
+package record
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+)
+
+// Take takes in the record at the slot after the last: it decodes it, says
+// whether it belongs there, and extends the chain by it, whatever it is. An
+// error wraps ErrMalformed or ErrForeign, and makes the slot void. The body
+// may share memory with rec.
+func (c *Chains) Take(id journal.ID, rec []byte) (h Header, body []byte, err error) {
+	h, body, err = Parse(rec)
+	if err == nil {
+		err = c.Check(id, &h)
+	}
+	c.Extend(DigestOf(rec))
+	return h, body, err
+}
+
+// FloorMark is the body of a Floor record: slots below Slot may be deleted.
+type FloorMark struct {
+	Slot journal.Slot
+}
+
+// Append appends the mark's bytes to dst: slot 8.
+func (m FloorMark) Append(dst []byte) []byte {
+	return binary.LittleEndian.AppendUint64(dst, uint64(m.Slot))
+}
+
+// ParseFloorMark decodes the body of a Floor record.
+func ParseFloorMark(b []byte) (m FloorMark, err error) {
+	if len(b) != 8 {
+		return m, fmt.Errorf("floor of %d bytes: %w", len(b), ErrMalformed)
+	}
+	m.Slot = journal.Slot(binary.LittleEndian.Uint64(b))
+	return m, nil
+}

@@ -1,0 +1,61 @@
+package replica
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+)
+
+// What is here is for those who look at a journal without being a replica of it.
+
+// SnapshotPrefix starts the name of every blob that belongs to a snapshot.
+const SnapshotPrefix = blobRoot
+
+// SnapshotSlots returns the slots of the snapshots whose manifests are among
+// the names of blobs, newest first.
+func SnapshotSlots(names []string) []journal.Slot { return snapshotSlots(names) }
+
+// SnapshotBlobs returns the names of the blobs that the snapshot at slot
+// consists of, its manifest among them. The error wraps ErrBadSnapshot, or is
+// one of the store's.
+func SnapshotBlobs(ctx context.Context, blobs journal.Blobs, slot journal.Slot) ([]string, error) {
+	dir := snapshotDir(slot)
+	data, err := blobs.GetBlob(ctx, dir+manifestName)
+	if err != nil {
+		return nil, fmt.Errorf("get manifest: %w", err)
+	}
+	var m manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("manifest: %w: %w", ErrBadSnapshot, err)
+	}
+	names := append([]string{m.Chains}, m.Parts...)
+	for _, name := range names {
+		in, sum := path.Split(name)
+		if in != dir || len(sum) != 64 || strings.Trim(sum, "0123456789abcdef") != "" {
+			return nil, fmt.Errorf("manifest names %q: %w", name, ErrBadSnapshot)
+		}
+	}
+	return append(names, dir+manifestName), nil
+}
+
+// Due says whether replicas of this policy take a snapshot now that the
+// records since the last one, or since slot 1, weigh so much, and the live keys
+// and values are of so many bytes. See Weight.
+func (p SnapshotPolicy) Due(weight, state int64) bool {
+	if p.EveryBytes == 0 {
+		p.EveryBytes = defaultEveryBytes
+	}
+	return weight >= max(p.EveryBytes, state)
+}
+
+// Weight is what a record of so many bytes adds to the weight that Due takes.
+func (p SnapshotPolicy) Weight(record int) int64 {
+	if p.RecordWeight == 0 {
+		p.RecordWeight = defaultRecordWeight
+	}
+	return int64(record) + p.RecordWeight
+}
