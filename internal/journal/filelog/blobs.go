@@ -59,31 +59,13 @@ func (l *Log) PutBlob(ctx context.Context, name string, data []byte) error {
 		err = l.begin(ctx)
 	}
 	if err == nil {
-		err = l.putBlob(filepath.Join(l.blobDir(), file), data)
+		path := filepath.Join(l.blobDir(), file)
+		err = replaceFile(l.fs, path, fmt.Sprintf("%s.%d%s", path, l.blobSeq.Add(1), tmpSuffix), data)
 	}
 	if err != nil {
 		return fmt.Errorf("put blob %q: %w", name, err)
 	}
 	return nil
-}
-
-func (l *Log) putBlob(path string, data []byte) error {
-	tmp := fmt.Sprintf("%s.%d%s", path, l.blobSeq.Add(1), tmpSuffix)
-	f, err := l.fs.Create(tmp)
-	if err != nil {
-		return err
-	}
-	if _, err = f.WriteAt(data, 0); err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = l.fs.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = l.fs.Remove(tmp) // else Open does it
-		return err
-	}
-	return l.fs.SyncDir(l.blobDir())
 }
 
 // GetBlob implements journal.Blobs.

@@ -8,6 +8,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/journaltest"
 )
 
+// bg is for calls that nothing cancels.
+var bg = context.Background()
+
 func fixture(segmentSize int64) func(*testing.T) journaltest.Fixture {
 	return func(t *testing.T) journaltest.Fixture {
 		dir := t.TempDir()

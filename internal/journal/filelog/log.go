@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
@@ -46,15 +48,15 @@ type Log struct {
 	lock io.Closer
 
 	// writer holds a token while somebody writes: an Append, Trim, Close or
-	// repair. Its holder alone touches buf, rolling and the last segment's end.
+	// repair. Its holder alone touches buf, rolling, suspect and the last segment's end.
 	writer chan struct{}
 	buf    []byte
 	// rolling says that the next segment may be there already, so that the
 	// current one must not get another record.
 	rolling bool
-	// suspect says that an fdatasync failed, so that what the system shows of
-	// the last segment may not be what is on the disk.
-	suspect atomic.Bool
+	// suspect says that a write or fdatasync failed, so that what the system
+	// shows of the last segment may not be what is on the disk.
+	suspect bool
 
 	// mu guards what readers see. Nobody holds it during I/O.
 	mu     sync.RWMutex
@@ -129,10 +131,13 @@ func (l *Log) write(slot journal.Slot, rec []byte) error {
 	}
 	l.buf = appendFrame(l.buf[:0], seg.head.seed(), slot, rec)
 	if _, err := seg.file.WriteAt(l.buf, seg.end); err != nil {
-		return l.undo(seg, err)
+		// What was written of the frame is not one, and the next overwrites it.
+		// A full disk is nobody's fault; anything else may be the file's.
+		l.suspect = !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
+		return err
 	}
 	if err := seg.file.Sync(); err != nil {
-		l.suspect.Store(true)
+		l.suspect = true
 		return err
 	}
 	seg.grow(seg.end + size)
@@ -173,21 +178,6 @@ func (l *Log) room(slot journal.Slot, size int64) (seg *segment, err error) {
 	return nil, err
 }
 
-// undo takes back a write that failed half-way, so that the slot is empty on
-// the disk as well, and returns cause.
-func (l *Log) undo(seg *segment, cause error) error {
-	err := seg.file.Truncate(seg.end)
-	if err == nil {
-		seg.alloc = seg.end
-		err = seg.file.Sync()
-	}
-	if err != nil {
-		l.suspect.Store(true)
-		return errors.Join(cause, err)
-	}
-	return cause
-}
-
 // install makes seg the last segment, in place of those that it covers whole.
 // next is the slot after the tail, now that seg is there.
 func (l *Log) install(seg *segment, next journal.Slot) {
@@ -213,16 +203,6 @@ func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte,
 func (l *Log) read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
-	}
-	if l.suspect.Load() {
-		if err := l.acquire(ctx); err != nil {
-			return nil, err
-		}
-		err := l.repair()
-		l.release()
-		if err != nil {
-			return nil, err
-		}
 	}
 	for {
 		seg, until, err := l.find(from)
@@ -309,24 +289,20 @@ func (l *Log) trim(ctx context.Context, before journal.Slot) error {
 }
 
 // dropTrimmed deletes the segments that are wholly below the floor, the oldest
-// first. The last segment stays, whatever the floor: it knows the tail.
+// first. The last segment stays, whatever the floor: it knows the tail. One
+// that a crash brings back is deleted by the next Open.
 func (l *Log) dropTrimmed() error {
-	dropped := false
 	for len(l.segs) > 1 && l.segs[1].first <= l.floor {
 		seg := l.segs[0]
 		if err := l.fs.Remove(seg.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		dropped = true
 		l.mu.Lock()
 		l.segs = l.segs[1:]
 		l.mu.Unlock()
 		_ = seg.close() // it was only read from
 	}
-	if !dropped {
-		return nil
-	}
-	return l.fs.SyncDir(l.journalDir())
+	return nil
 }
 
 // Close implements journal.Journal. It waits for an Append under way.
@@ -336,7 +312,7 @@ func (l *Log) Close() error {
 	if l.isClosed() {
 		return nil
 	}
-	if !l.suspect.Load() && !l.rolling {
+	if !l.suspect && !l.rolling {
 		l.markEnd()
 	}
 	l.mu.Lock()

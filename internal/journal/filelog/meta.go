@@ -38,11 +38,8 @@ func writeMeta(fs vfs, dir string, m meta) error {
 	if err != nil {
 		return err
 	}
-	f, err := replaceFile(fs, filepath.Join(dir, metaName), append(text, '\n'))
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	path := filepath.Join(dir, metaName)
+	return replaceFile(fs, path, path+tmpSuffix, append(text, '\n'))
 }
 
 // readMeta reads meta.json. If there is none, the error is fs.ErrNotExist.

@@ -144,47 +144,77 @@ func (l *Log) recover() error {
 	return nil
 }
 
-// settle cuts a torn tail, and makes durable whatever else there is to read:
-// the process before us may have died between its write and its fdatasync, or
-// after an fdatasync that failed. Writing the same bytes again makes the system
-// forget that it ever took them for written.
+// settle makes durable whatever there is to read: the process before us may
+// have died between its write and its fdatasync, or after one that failed.
 func (l *Log) settle(last *segment) error {
 	if last.scan.torn {
 		l.log.Warn("cutting a record that a crash cut short", "file", last.path, "offset", last.end, "slot", l.next)
-		if err := last.file.Truncate(last.end); err != nil {
-			return err
-		}
-		last.alloc = last.end
 	}
-	if n := len(last.scan.offsets); n > 1 {
-		start := blockStart(int64(last.scan.offsets[n-2]))
-		tail := make([]byte, last.end-start)
-		if _, err := last.file.ReadAt(tail, start); err != nil {
-			return err
-		}
-		if _, err := last.file.WriteAt(tail, start); err != nil {
+	if err := last.rewriteTail(); err != nil {
+		l.log.Warn("the end of the journal cannot be made durable where it is", "file", last.path, "error", err)
+		l.suspect = true
+	}
+	if err := l.repair(); err != nil {
+		return err
+	}
+	for _, dir := range []string{l.journalDir(), l.dir} { // the same goes for the names of files
+		if err := l.fs.SyncDir(dir); err != nil {
 			return err
 		}
 	}
-	return last.file.Sync()
+	return nil
+}
+
+// rewriteTail cuts a torn tail, and writes the last record again: the system
+// may take its pages for written when they are not.
+func (s *segment) rewriteTail() error {
+	if s.scan.torn {
+		if err := s.file.Truncate(s.end); err != nil {
+			return err
+		}
+		s.alloc = s.end
+	}
+	offsets := s.scan.offsets
+	start := int64(offsets[suspectFrom(offsets)])
+	if tail := make([]byte, s.end-start); len(tail) > 0 {
+		if _, err := s.file.ReadAt(tail, start); err != nil {
+			return err
+		}
+		if _, err := s.file.WriteAt(tail, start); err != nil {
+			return err
+		}
+	}
+	return s.file.Sync()
 }
 
 // suspectBlock is the largest unit in which a file system writes back: when
 // writing a byte failed, no byte of its block is to be relied on.
 const suspectBlock = 64 << 10
 
-// blockStart returns where to start rewriting if all from off on is suspect.
-func blockStart(off int64) int64 { return max(headerSize, off/suspectBlock*suspectBlock) }
+// suspectFrom returns the index of the first record that shares a block with
+// the last one, or with what comes after it; 0 if there is no record.
+func suspectFrom(offsets []uint32) int {
+	n := len(offsets) - 1
+	if n == 0 {
+		return 0
+	}
+	block := offsets[n-1] / suspectBlock * suspectBlock
+	i, _ := slices.BinarySearch(offsets, block)
+	if i > 0 && offsets[i] > block {
+		i-- // it ends in the block
+	}
+	return i
+}
 
-// repair is what follows an fdatasync that failed. From then on the page cache
-// may show what is not on the disk, and a second fdatasync would report
-// success. So everything that shared a block with the failed write, and the
-// failed record itself if it can be read, goes into a new segment. The old one
-// keeps what is before, and whatever it shows behind that is of no account.
-// Until that has worked, nothing can be read or appended. The caller holds the
-// writer's token.
+// repair is what follows a write or an fdatasync that failed. From then on the
+// page cache may show what is not on the disk, and a second fdatasync would
+// report success. So the records that share a block with the failed one, and
+// that one itself if it can be read, go into a new segment. The old one keeps
+// what is before, and whatever it shows behind that is of no account. Until
+// that has worked, nothing can be appended; Read shows what was acknowledged
+// before. The caller holds the writer's token.
 func (l *Log) repair() error {
-	if !l.suspect.Load() {
+	if !l.suspect {
 		return nil
 	}
 	old := l.segs[len(l.segs)-1]
@@ -200,7 +230,7 @@ func (l *Log) repair() error {
 	next := first + journal.Slot(len(recs))
 	l.log.Warn("repaired the journal after a failed write", "file", seg.path, "first", first, "next", next)
 	l.install(seg, next)
-	l.suspect.Store(false)
+	l.suspect = false
 	return nil
 }
 
@@ -212,11 +242,7 @@ func (l *Log) salvage(old *segment) (first journal.Slot, recs [][]byte, err erro
 	}
 	defer f.Close() // only read from
 	offsets := old.scan.offsets
-	n := len(offsets) - 1 // acknowledged records
-	i, _ := slices.BinarySearch(offsets[:n], uint32(blockStart(old.end)))
-	if i > 0 && i <= n && int64(offsets[i]) > blockStart(old.end) {
-		i-- // this one ends in the block
-	}
+	i := suspectFrom(offsets)
 	first = old.first + journal.Slot(i)
 	w := &window{r: f, size: size}
 	off := int64(offsets[i])

@@ -119,7 +119,10 @@ func create(fs vfs, dir string, id journal.ID, first journal.Slot, recs [][]byte
 		b = appendFrame(b, s.head.seed(), first+journal.Slot(i), rec)
 		found.offsets = append(found.offsets, uint32(len(b)))
 	}
-	f, err := replaceFile(fs, path, b)
+	if err := replaceFile(fs, path, path+tmpSuffix, b); err != nil {
+		return nil, fmt.Errorf("create segment: %w", err)
+	}
+	f, err := fs.Open(path, true)
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
@@ -137,26 +140,25 @@ func randomSalt() uint64 {
 // tmpSuffix ends the names of files that are not yet what they will be.
 const tmpSuffix = ".tmp"
 
-// replaceFile makes path hold data, durably, in place of what was there, and
-// returns it open. After an error path is the old file or the new one.
-func replaceFile(fs vfs, path string, data []byte) (file, error) {
-	tmp := path + tmpSuffix
+// replaceFile makes path hold data, durably, in place of what was there, by way
+// of the file tmp. After an error path is the old file or the new one.
+func replaceFile(fs vfs, path, tmp string, data []byte) error {
 	_ = fs.Remove(tmp) // of an earlier attempt
 	f, err := fs.Create(tmp)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err = f.WriteAt(data, 0); err == nil {
-		if err = f.Sync(); err == nil {
-			if err = fs.Rename(tmp, path); err == nil {
-				if err = fs.SyncDir(filepath.Dir(path)); err == nil {
-					return f, nil
-				}
-			}
-		}
+		err = f.Sync()
 	}
-	_ = fs.Remove(tmp) // else Open does it
-	return nil, errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = fs.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = fs.Remove(tmp) // else Open does it
+		return err
+	}
+	return fs.SyncDir(filepath.Dir(path))
 }
 
 // bytesPerRead bounds what one Read takes from a file, unless one record is
