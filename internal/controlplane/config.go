@@ -60,7 +60,8 @@ type Config struct {
 
 // LeaderElection paces the lease by which one of several servers runs the
 // controllers. Longer times mean fewer writes to the store, and a longer pause
-// when the leader is killed; a leader that stops cleanly hands over at once.
+// when the leader is killed for good. A leader that stops cleanly hands over at
+// once, and one that is killed and comes back goes on at once.
 type LeaderElection struct {
 	// Lease is how long others wait before they take over; 120s when zero.
 	Lease time.Duration
@@ -96,6 +97,10 @@ type Options struct {
 	RuntimeConfig map[string]string
 	// EventTTL is how long events are kept; 1h when zero.
 	EventTTL time.Duration
+	// StorageCountPeriod is how often the objects of every kind are counted for the
+	// metric apiserver_storage_objects and for the fair queuing of lists. Each count
+	// is a linearizable read of the store, for each kind. Never when zero.
+	StorageCountPeriod time.Duration
 	// ServiceAccountIssuer is the issuer of service-account tokens, an https URL,
 	// the same on every server; https://kubernetes.default.svc when empty.
 	ServiceAccountIssuer string

@@ -3,10 +3,15 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -29,7 +34,7 @@ func (c *controllers) Run(ctx context.Context, pace LeaderElection) error {
 		LockConfig: resourcelock.ResourceLockConfig{Identity: c.id.id},
 	}
 	for ctx.Err() == nil {
-		if err := c.compete(ctx, lock, pace); err != nil {
+		if err := c.compete(ctx, client, lock, pace); err != nil {
 			c.log.Error("the controllers stopped; starting them again", "error", err)
 			select {
 			case <-ctx.Done():
@@ -41,7 +46,7 @@ func (c *controllers) Run(ctx context.Context, pace LeaderElection) error {
 }
 
 // compete stands for election once, and returns when the term is over.
-func (c *controllers) compete(ctx context.Context, lock resourcelock.Interface, pace LeaderElection) error {
+func (c *controllers) compete(ctx context.Context, client kubernetes.Interface, lock resourcelock.Interface, pace LeaderElection) error {
 	elected := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:            lock,
@@ -69,12 +74,17 @@ func (c *controllers) compete(ctx context.Context, lock resourcelock.Interface, 
 		stop() // gives the lease back, if it is still held
 		<-over
 	}()
+	vacant, unwatch := watchVacancy(client)
+	defer unwatch()
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-over:
 		return nil
+	case <-vacant:
+		return nil // stand again, at once rather than after the retry period
 	case leading := <-elected:
+		unwatch()
 		working, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(leading, cancel)()
@@ -85,4 +95,44 @@ func (c *controllers) compete(ctx context.Context, lock resourcelock.Interface, 
 		}
 		return err
 	}
+}
+
+// watchVacancy returns a channel that receives when a leader gives the lease
+// back, or somebody deletes it. A watch costs the store nothing; polling would.
+func watchVacancy(client kubernetes.Interface) (vacant <-chan struct{}, unwatch func()) {
+	ch := make(chan struct{}, 1)
+	signal := func() {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+	holder := func(obj any) string {
+		if l, ok := obj.(*coordinationv1.Lease); ok && l.Spec.HolderIdentity != nil {
+			return *l.Spec.HolderIdentity
+		}
+		return ""
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
+		informers.WithNamespace(metav1.NamespaceSystem),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", controllersLease).String()
+		}))
+	// Only changes count: what is vacant from the start, the elector finds itself.
+	_, err := factory.Coordination().V1().Leases().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			if holder(before) != "" && holder(after) == "" {
+				signal()
+			}
+		},
+		DeleteFunc: func(any) { signal() },
+	})
+	stop := make(chan struct{})
+	if err == nil { // it never is, before the informer starts
+		factory.Start(stop)
+	}
+	return ch, sync.OnceFunc(func() {
+		close(stop)
+		factory.Shutdown()
+	})
 }

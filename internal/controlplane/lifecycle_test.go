@@ -114,30 +114,59 @@ func TestRestartKeepsIdentity(t *testing.T) {
 	}
 }
 
-// A server that was killed finds itself still the leader; another one takes
-// over from a leader that is gone.
-func TestControllersSurviveTheLeader(t *testing.T) {
-	url := testEtcd(t, "127.0.0.1:0")
-	a := startTest(t, childSettings{Addresses: []string{url}, ServerID: "a", LeaderElection: fast})
-	holder := func(s *server, want string) {
-		t.Helper()
-		until(t, want+" leads", func(ctx context.Context) (bool, error) {
-			l, err := s.client.CoordinationV1().Leases("kube-system").Get(ctx, controllersLease, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				return false, nil
-			}
-			return err == nil && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == want, err
-		})
-	}
-	holder(a, "a")
-	b := startTest(t, childSettings{Addresses: []string{url}, ServerID: "b", LeaderElection: fast})
-	a.kill()
-	holder(b, "b")
-	ns := namespace(t, b)
-	until(t, "B's controllers work", func(ctx context.Context) (bool, error) {
-		_, err := b.client.CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
+// leads waits until the server with that id holds the controllers' lease.
+func leads(t *testing.T, s *server, id string) {
+	t.Helper()
+	until(t, id+" leads", func(ctx context.Context) (bool, error) {
+		l, err := s.client.CoordinationV1().Leases("kube-system").Get(ctx, controllersLease, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == id, err
+	})
+}
+
+// works waits until the controllers furnish a namespace made at s.
+func works(t *testing.T, s *server) {
+	t.Helper()
+	ns := namespace(t, s)
+	until(t, "the controllers work", func(ctx context.Context) (bool, error) {
+		_, err := s.client.CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
 		return err == nil, nil
 	})
+}
+
+func TestControllersMoveWhenTheLeaderIsKilled(t *testing.T) {
+	url := testEtcd(t, "127.0.0.1:0")
+	a := startTest(t, childSettings{Addresses: []string{url}, ServerID: "a", LeaderElection: fast})
+	leads(t, a, "a")
+	b := startTest(t, childSettings{Addresses: []string{url}, ServerID: "b", LeaderElection: fast})
+	a.kill()
+	leads(t, b, "b")
+	works(t, b)
+}
+
+// With a lease far longer than the test: nobody waits for it to run out.
+func TestControllersMoveAtOnce(t *testing.T) {
+	slow := LeaderElection{Lease: time.Hour, Renew: 30 * time.Minute, Retry: 20 * time.Minute}
+	url := testEtcd(t, "127.0.0.1:0")
+	ca := childSettings{Addresses: []string{url}, DataDir: t.TempDir(), ServerID: "a", LeaderElection: slow}
+	a := startTest(t, ca)
+	leads(t, a, "a")
+	b := startTest(t, childSettings{Addresses: []string{url}, ServerID: "b", LeaderElection: slow})
+
+	// Killed and back, it goes on.
+	a.kill()
+	a = startTest(t, ca)
+	works(t, a)
+	leads(t, b, "a")
+
+	// Stopped, it hands over.
+	if code := a.stop(); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, a.logs())
+	}
+	leads(t, b, "b")
+	works(t, b)
 }
 
 // proxy is a way to the store that can be slow, or cut.
@@ -190,11 +219,7 @@ func TestBootstrapOnSlowStore(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	ns := namespace(t, srv[0])
-	until(t, "the controllers work", func(ctx context.Context) (bool, error) {
-		_, err := srv[1].client.CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
-		return err == nil, nil
-	})
+	works(t, srv[0])
 }
 
 func TestStoreOutage(t *testing.T) {
@@ -223,11 +248,7 @@ func TestStoreOutage(t *testing.T) {
 		err := configMap(s, "after")
 		return err == nil || apierrors.IsAlreadyExists(err), nil
 	})
-	ns := namespace(t, s)
-	until(t, "the controllers work again", func(ctx context.Context) (bool, error) {
-		_, err := s.client.CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
-		return err == nil, nil
-	})
+	works(t, s)
 }
 
 func TestWaitsForStoreAtStart(t *testing.T) {

@@ -38,6 +38,7 @@ func serverOptions(cfg Config, id *identity, r *roster, tokens *tokenGetter, ln 
 	o.Etcd.StorageConfig.Transport = cfg.Etcd.transport()
 	o.Etcd.EncryptionProviderConfigFilepath = cfg.Options.EncryptionProviderConfig
 	o.Etcd.EncryptionProviderConfigAutomaticReload = cfg.Options.EncryptionProviderConfig != ""
+	o.Etcd.StorageConfig.CountMetricPollPeriod = cfg.Options.StorageCountPeriod
 	o.EventTTL = cfg.Options.EventTTL
 
 	o.SecureServing.Listener = ln

@@ -26,6 +26,9 @@ import (
 // request to the Kubernetes API can write it.
 const rosterPrefix = "/xbernetes/servers/"
 
+// joinTimeout bounds one attempt to reach the store at a start.
+const joinTimeout = 5 * time.Second
+
 // member is what one server publishes: nothing in it is secret.
 type member struct {
 	// CA is the certificate, PEM, that signs the server's serving and client certificates.
@@ -136,7 +139,7 @@ func (r *roster) join(ctx context.Context, store string) error {
 }
 
 func (r *roster) tryJoin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	want, err := json.Marshal(r.self)
 	if err != nil {
