@@ -5,12 +5,51 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
+
+// kvService describes etcdserverpb.KV to grpc, with our own messages in place
+// of the generated ones.
+var kvService = grpc.ServiceDesc{
+	ServiceName: pb.KV_ServiceDesc.ServiceName,
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{
+		method("Range", (*service).rangeKV),
+		method("Put", (*service).put),
+		method("DeleteRange", (*service).deleteRange),
+		method("Txn", (*service).txn),
+		method("Compact", (*service).compact),
+	},
+	Streams: []grpc.StreamDesc{{
+		StreamName:    "RangeStream",
+		ServerStreams: true,
+		Handler: func(srv any, stream grpc.ServerStream) error {
+			q := new(rangeQuestion)
+			if err := stream.RecvMsg(q); err != nil {
+				return err
+			}
+			return srv.(*service).rangeStream(stream, q)
+		},
+	}},
+}
+
+// method describes a call with a question of type Q.
+func method[Q any](name string, handle func(*service, context.Context, *Q) (any, error)) grpc.MethodDesc {
+	return grpc.MethodDesc{
+		MethodName: name,
+		Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			q := new(Q)
+			if err := decode(q); err != nil {
+				return nil, err
+			}
+			return handle(srv.(*service), ctx, q)
+		},
+	}
+}
 
 // read returns the state that a read is answered from.
 func (s *Server) read(ctx context.Context, serializable bool) (*mvcc.View, error) {
@@ -21,7 +60,11 @@ func (s *Server) read(ctx context.Context, serializable bool) (*mvcc.View, error
 }
 
 // propose carries out a request and returns its outcome, in etcd's words.
-func (s *Server) propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, error) {
+// bytes is the length of the client's message.
+func (s *Server) propose(ctx context.Context, req *mvcc.Request, bytes int) (mvcc.Result, error) {
+	if bytes > maxRequestBytes {
+		return mvcc.Result{}, rpctypes.ErrGRPCRequestTooLarge
+	}
 	res, err := s.replica.Propose(ctx, req)
 	if err == nil {
 		err = res.Err
@@ -32,171 +75,132 @@ func (s *Server) propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, e
 	return res, nil
 }
 
-// checkSize refuses what etcd would not let into its log.
-func checkSize(m proto.Message) error {
-	if proto.Size(m) > maxRequestBytes {
-		return rpctypes.ErrGRPCRequestTooLarge
+// lookup answers a range from the state.
+func (s *Server) lookup(ctx context.Context, q *rangeQuestion) (*rangeAnswer, error) {
+	if q.invalid != nil {
+		return nil, q.invalid
 	}
-	return nil
+	view, err := s.read(ctx, q.serializable)
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	a := &rangeAnswer{head: s.head(view.Revision()), target: q.op.Read.Target}
+	if a.ReadResult, err = view.Read(q.op.Range, q.op.Read); err != nil {
+		return nil, rpcError(err)
+	}
+	return a, nil
 }
 
-// Range implements etcdserverpb.KVServer.
-func (s *service) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	var op mvcc.Op
-	if err := rangeOp(&op, r); err != nil {
+func (s *service) rangeKV(ctx context.Context, q *rangeQuestion) (any, error) {
+	a, err := s.lookup(ctx, q)
+	if err != nil {
 		return nil, err
 	}
-	view, err := s.read(ctx, r.Serializable)
-	if err != nil {
-		return nil, rpcError(err)
-	}
-	res, err := view.Read(op.Range, op.Read)
-	if err != nil {
-		return nil, rpcError(err)
-	}
-	return rangeAnswer(&res, op.Read.Target, s.header(int64(view.Revision()))), nil
+	return a, nil
 }
 
 // streamChunk is about how much of an answer one chunk of RangeStream holds,
 // in bytes.
 const streamChunk = 256 << 10
 
-// RangeStream implements etcdserverpb.KVServer: the answer to Range in chunks,
-// with header, more and count on the last only, all at one revision.
-func (s *service) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
-	var op mvcc.Op
-	if err := rangeOp(&op, r); err != nil {
-		return err
-	}
-	if o := &op.Read; o.Target != mvcc.SortByKey && o.Order != mvcc.Unsorted || o.Order == mvcc.Descend {
+// rangeStream sends the answer to a range in chunks, with header, more and
+// count on the last only, all at one revision.
+func (s *service) rangeStream(stream grpc.ServerStream, q *rangeQuestion) error {
+	o := &q.op.Read
+	switch {
+	case q.invalid != nil:
+		return q.invalid
+	case o.Order == mvcc.Descend, o.Order == mvcc.Ascend && o.Target != mvcc.SortByKey:
 		return status.Error(codes.Unimplemented, "RangeStream does not support custom sort orders")
-	}
-	if o := &op.Read; o.MinMod|o.MaxMod|o.MinCreate|o.MaxCreate != 0 {
+	case o.MinMod|o.MaxMod|o.MinCreate|o.MaxCreate != 0:
 		return status.Error(codes.Unimplemented, "RangeStream does not support revision filters")
 	}
-	view, err := s.read(stream.Context(), r.Serializable)
+	whole, err := s.lookup(stream.Context(), q)
 	if err != nil {
-		return rpcError(err)
-	}
-	res, err := view.Read(op.Range, op.Read)
-	if err != nil {
-		return rpcError(err)
+		return err
 	}
 	for {
 		n, size := 0, 0
-		for n < len(res.KVs) && size < streamChunk {
-			size += len(res.KVs[n].Key) + 64
-			if !res.KeysOnly {
-				size += len(res.KVs[n].Value)
+		for n < len(whole.KVs) && size < streamChunk {
+			size += 64 + len(whole.KVs[n].Key)
+			if !whole.KeysOnly {
+				size += len(whole.KVs[n].Value)
 			}
 			n++
 		}
-		chunk := mvcc.ReadResult{KVs: res.KVs[:n], KeysOnly: res.KeysOnly}
-		var header *pb.ResponseHeader
-		last := n == len(res.KVs)
-		if last {
-			chunk.More, chunk.Count = res.More, res.Count
-			header = s.header(int64(view.Revision()))
+		if n == len(whole.KVs) {
+			return stream.SendMsg(&rangeChunk{*whole})
 		}
-		if err := stream.Send(&pb.RangeStreamResponse{RangeResponse: rangeAnswer(&chunk, op.Read.Target, header)}); err != nil || last {
+		chunk := &rangeChunk{rangeAnswer{ReadResult: mvcc.ReadResult{KVs: whole.KVs[:n], KeysOnly: whole.KeysOnly}, target: whole.target}}
+		if err := stream.SendMsg(chunk); err != nil {
 			return err
 		}
-		res.KVs = res.KVs[n:]
+		whole.KVs = whole.KVs[n:]
 	}
 }
 
-// single is a transaction of one operation, in one allocation.
-type single struct {
-	req mvcc.Request
-	op  [1]mvcc.Op
-}
-
-func newSingle() *single {
-	q := &single{}
-	q.req.Kind = mvcc.Txn
-	q.req.Then = q.op[:]
-	return q
-}
-
-// Put implements etcdserverpb.KVServer.
-func (s *service) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-	q := newSingle()
-	if err := putOp(&q.op[0], r); err != nil {
-		return nil, err
+func (s *service) put(ctx context.Context, q *putQuestion) (any, error) {
+	if q.invalid != nil {
+		return nil, q.invalid
 	}
-	if err := checkSize(r); err != nil {
-		return nil, err
-	}
-	res, err := s.propose(ctx, &q.req)
+	res, err := s.propose(ctx, &q.req, q.bytes)
 	if err != nil {
 		return nil, err
 	}
-	return putAnswer(&res.Ops[0], s.header(int64(res.Revision))), nil
+	return &putAnswer{head: s.head(res.Revision), prev: res.Ops[0].Prev}, nil
 }
 
-// DeleteRange implements etcdserverpb.KVServer.
-func (s *service) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
-	q := newSingle()
-	if err := deleteOp(&q.op[0], r); err != nil {
-		return nil, err
+func (s *service) deleteRange(ctx context.Context, q *deleteQuestion) (any, error) {
+	if q.invalid != nil {
+		return nil, q.invalid
 	}
-	res, err := s.propose(ctx, &q.req)
+	res, err := s.propose(ctx, &q.req, q.bytes)
 	if err != nil {
 		return nil, err
 	}
-	return deleteAnswer(&res.Ops[0], s.header(int64(res.Revision))), nil
+	return &deleteAnswer{head: s.head(res.Revision), deleted: res.Ops[0].Deleted, prev: res.Ops[0].Prev}, nil
 }
 
-// Txn implements etcdserverpb.KVServer.
-func (s *service) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	req, err := txnRequest(r)
+func (s *service) txn(ctx context.Context, q *txnQuestion) (any, error) {
+	if q.invalid != nil {
+		return nil, q.invalid
+	}
+	a := &txnAnswer{ops: q.req.Then}
+	var err error
+	if q.req.ReadOnly() {
+		a.res, err = s.readTxn(ctx, q)
+	} else {
+		a.res, err = s.propose(ctx, &q.req, q.bytes)
+	}
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.txn(ctx, r, req)
-	if err != nil {
-		return nil, err
+	if !a.res.Succeeded {
+		a.ops = q.req.Else
 	}
-	return txnAnswer(req, &res, s.header(int64(res.Revision))), nil
+	a.head = s.head(a.res.Revision)
+	return a, nil
 }
 
-func (s *service) txn(ctx context.Context, r *pb.TxnRequest, req *mvcc.Request) (mvcc.Result, error) {
-	if !req.ReadOnly() {
-		if err := checkSize(r); err != nil {
-			return mvcc.Result{}, err
-		}
-		return s.propose(ctx, req)
-	}
-	view, err := s.read(ctx, serializable(r))
+// readTxn answers a transaction that cannot change anything.
+func (s *service) readTxn(ctx context.Context, q *txnQuestion) (mvcc.Result, error) {
+	view, err := s.read(ctx, q.local)
 	if err != nil {
 		return mvcc.Result{}, rpcError(err)
 	}
-	res, _ := view.Answer(req)
+	res, _ := view.Answer(&q.req)
 	if res.Err != nil {
 		return mvcc.Result{}, rpcError(res.Err)
 	}
 	return res, nil
 }
 
-// serializable says whether every read of a transaction of reads may be
-// answered from the local state.
-func serializable(r *pb.TxnRequest) bool {
-	for _, ops := range [][]*pb.RequestOp{r.Success, r.Failure} {
-		for _, op := range ops {
-			if !op.GetRequestRange().GetSerializable() {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// Compact implements etcdserverpb.KVServer. It answers once nothing below the
-// revision can be read; the memory comes back later, asked to or not.
-func (s *service) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
-	res, err := s.propose(ctx, &mvcc.Request{Kind: mvcc.Compact, Revision: mvcc.Revision(r.Revision)})
+// compact answers once nothing below the revision can be read; the memory
+// comes back later, whether or not the client asks to wait for that.
+func (s *service) compact(ctx context.Context, r *pb.CompactionRequest) (any, error) {
+	res, err := s.propose(ctx, &mvcc.Request{Kind: mvcc.Compact, Revision: mvcc.Revision(r.Revision)}, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.CompactionResponse{Header: s.header(int64(res.Revision))}, nil
+	return &pb.CompactionResponse{Header: s.header(res.Revision)}, nil
 }

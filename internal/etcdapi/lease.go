@@ -38,20 +38,20 @@ func (s *service) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.
 	if id == 0 {
 		id = newLeaseID()
 	}
-	res, err := s.propose(ctx, &mvcc.Request{Kind: mvcc.LeaseGrant, Lease: id, TTL: ttl})
+	res, err := s.propose(ctx, &mvcc.Request{Kind: mvcc.LeaseGrant, Lease: id, TTL: ttl}, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.LeaseGrantResponse{Header: s.header(int64(res.Revision)), ID: int64(id), TTL: ttl}, nil
+	return &pb.LeaseGrantResponse{Header: s.header(res.Revision), ID: int64(id), TTL: ttl}, nil
 }
 
 // LeaseRevoke implements etcdserverpb.LeaseServer.
 func (s *service) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
-	res, err := s.propose(ctx, &mvcc.Request{Kind: mvcc.LeaseRevoke, Lease: mvcc.LeaseID(r.ID)})
+	res, err := s.propose(ctx, &mvcc.Request{Kind: mvcc.LeaseRevoke, Lease: mvcc.LeaseID(r.ID)}, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &pb.LeaseRevokeResponse{Header: s.header(int64(res.Revision))}, nil
+	return &pb.LeaseRevokeResponse{Header: s.header(res.Revision)}, nil
 }
 
 // LeaseKeepAlive implements etcdserverpb.LeaseServer. A lease that is gone is
@@ -92,7 +92,7 @@ func (s *service) keepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 // head is from before the renewal, so that a client never sees a lease alive
 // at a revision at which it was already gone.
 func (s *service) renew(ctx context.Context, id mvcc.LeaseID) (*pb.ResponseHeader, int64, error) {
-	header := s.header(int64(s.replica.View().Revision()))
+	header := s.header(s.replica.View().Revision())
 	res, err := s.replica.Propose(ctx, &mvcc.Request{Kind: mvcc.LeaseRenew, Lease: id})
 	if err != nil {
 		return nil, 0, rpcError(err)
@@ -114,7 +114,7 @@ func (s *service) renew(ctx context.Context, id mvcc.LeaseID) (*pb.ResponseHeade
 // answered with a time to live of -1.
 func (s *service) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
 	lease, err := s.replica.Lease(ctx, mvcc.LeaseID(r.ID))
-	resp := &pb.LeaseTimeToLiveResponse{Header: s.header(int64(s.replica.View().Revision())), ID: r.ID}
+	resp := &pb.LeaseTimeToLiveResponse{Header: s.header(s.replica.View().Revision()), ID: r.ID}
 	switch {
 	case errors.Is(err, mvcc.ErrLeaseNotFound):
 		resp.TTL = -1
@@ -138,7 +138,7 @@ func (s *service) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*p
 		return nil, rpcError(err)
 	}
 	slices.Sort(ids)
-	resp := &pb.LeaseLeasesResponse{Header: s.header(int64(s.replica.View().Revision())), Leases: make([]*pb.LeaseStatus, len(ids))}
+	resp := &pb.LeaseLeasesResponse{Header: s.header(s.replica.View().Revision()), Leases: make([]*pb.LeaseStatus, len(ids))}
 	for i, id := range ids {
 		resp.Leases[i] = &pb.LeaseStatus{ID: int64(id)}
 	}

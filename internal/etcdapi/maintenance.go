@@ -15,7 +15,7 @@ const memberName = "xb"
 func (s *service) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	view := s.replica.View()
 	resp := &pb.StatusResponse{
-		Header:           s.header(int64(view.Revision())),
+		Header:           s.header(view.Revision()),
 		Version:          Version,
 		StorageVersion:   "3.7.0",
 		Leader:           s.memberID,
@@ -37,13 +37,13 @@ func (s *service) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmRespo
 	if r.Action == pb.AlarmRequest_ACTIVATE {
 		return s.UnimplementedMaintenanceServer.Alarm(ctx, r)
 	}
-	return &pb.AlarmResponse{Header: s.header(int64(s.replica.View().Revision()))}, nil
+	return &pb.AlarmResponse{Header: s.header(s.replica.View().Revision())}, nil
 }
 
 // Defragment implements etcdserverpb.MaintenanceServer: there is nothing that
 // could be fragmented.
 func (s *service) Defragment(context.Context, *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
-	return &pb.DefragmentResponse{Header: s.header(int64(s.replica.View().Revision()))}, nil
+	return &pb.DefragmentResponse{Header: s.header(s.replica.View().Revision())}, nil
 }
 
 // MemberList implements etcdserverpb.ClusterServer: the one member is the

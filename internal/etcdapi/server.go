@@ -22,6 +22,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
@@ -111,7 +112,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 	}
 	g := grpc.NewServer(serverOptions(creds)...)
 	sv := &service{Server: s, stop: ctx.Done()}
-	pb.RegisterKVServer(g, sv)
+	g.RegisterService(&kvService, sv)
 	pb.RegisterWatchServer(g, sv)
 	pb.RegisterLeaseServer(g, sv)
 	pb.RegisterMaintenanceServer(g, sv)
@@ -134,11 +135,17 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 	return nil
 }
 
+// streamWorkers is how many goroutines wait for calls, with stacks that have
+// grown to what a call needs. More calls than that get a goroutine of their own.
+const streamWorkers = 512
+
 // serverOptions are etcd's limits, and what makes many small calls cheap: the
 // windows are fixed, which spares the pings that grpc measures them with, and
 // idle connections hold no write buffer.
 func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(maxRecvBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(math.MaxUint32),
@@ -159,15 +166,13 @@ type service struct {
 	*Server
 	stop <-chan struct{}
 
-	pb.UnimplementedKVServer
 	pb.UnimplementedWatchServer
 	pb.UnimplementedLeaseServer
 	pb.UnimplementedMaintenanceServer
 	pb.UnimplementedClusterServer
 }
 
-// header is the head of every answer. There is no Raft underneath: the term
-// is always 1.
-func (s *Server) header(rev int64) *pb.ResponseHeader {
-	return &pb.ResponseHeader{ClusterId: s.clusterID, MemberId: s.memberID, Revision: rev, RaftTerm: 1}
+// header is the head of every answer that is not hot.
+func (s *Server) header(rev mvcc.Revision) *pb.ResponseHeader {
+	return &pb.ResponseHeader{ClusterId: s.clusterID, MemberId: s.memberID, Revision: int64(rev), RaftTerm: 1}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/xbernetes/xbernetes/internal/mvcc"
@@ -288,15 +287,6 @@ func (ws *watchStream) deliver(set *watchSet, changes []mvcc.Change, limit int) 
 	return n, err
 }
 
-// eventSize is about what a change takes in a response, in bytes.
-func eventSize(c *mvcc.Change, prevKV bool) int {
-	n := len(c.KV.Key) + len(c.KV.Value) + 32
-	if prevKV && c.Prev != nil {
-		n += len(c.Prev.Key) + len(c.Prev.Value) + 32
-	}
-	return n
-}
-
 // create makes a watcher, and says so. The range is followed before the state
 // is looked at, so that no change falls between the two.
 func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
@@ -312,7 +302,7 @@ func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 	}
 	if reason != "" {
 		rev := ws.replica.View().Revision()
-		return ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(rev)), WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason})
+		return ws.stream.Send(&pb.WatchResponse{Header: ws.header(rev), WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason})
 	}
 	if w.id == 0 {
 		for ws.watchers[ws.nextID] != nil {
@@ -343,13 +333,13 @@ func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 		interval := ws.cfg.ProgressInterval
 		ws.ticker = time.NewTicker(interval + rand.N(interval/10+1)) // apart from other streams
 	}
-	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(rev)), WatchId: w.id, Created: true})
+	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(rev), WatchId: w.id, Created: true})
 }
 
 func newWatcher(r *pb.WatchCreateRequest) *watcher {
 	w := &watcher{
 		id:       r.WatchId,
-		r:        keyRange(r.Key, r.RangeEnd),
+		r:        mvcc.KeyRange{Key: string(r.Key), End: string(r.RangeEnd)},
 		start:    mvcc.Revision(r.StartRevision),
 		prevKV:   r.PrevKv,
 		fragment: r.Fragment,
@@ -397,7 +387,7 @@ func (ws *watchStream) cancel(id int64) error {
 		return nil // compaction was faster
 	}
 	ws.drop(w)
-	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(view.Revision())), WatchId: id, Canceled: true})
+	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(view.Revision()), WatchId: id, Canceled: true})
 }
 
 func (ws *watchStream) cancelCompacted(w *watcher, compacted mvcc.Revision) error {
@@ -419,7 +409,7 @@ func (ws *watchStream) sendProgress() error {
 			return nil
 		}
 	}
-	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(view.Revision())), WatchId: noWatch})
+	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(view.Revision()), WatchId: noWatch})
 }
 
 // tick tells each watcher that wants it, and was sent nothing since the last
@@ -431,7 +421,7 @@ func (ws *watchStream) tick() error {
 	}
 	for _, w := range ws.live.all() {
 		if w.progress && w.quiet && w.start <= view.Revision() {
-			if err := ws.stream.Send(&pb.WatchResponse{Header: ws.header(int64(view.Revision())), WatchId: w.id}); err != nil {
+			if err := ws.stream.Send(&pb.WatchResponse{Header: ws.header(view.Revision()), WatchId: w.id}); err != nil {
 				return err
 			}
 		}
@@ -444,7 +434,7 @@ func (ws *watchStream) tick() error {
 // only a watcher that asked for fragments gets it in parts.
 func (ws *watchStream) sendEvents(w *watcher) error {
 	w.quiet = false
-	rev := int64(w.batch[len(w.batch)-1].KV.Mod)
+	rev := w.batch[len(w.batch)-1].KV.Mod
 	for rest := w.batch; len(rest) > 0; {
 		n := len(rest)
 		if w.fragment {
@@ -455,27 +445,11 @@ func (ws *watchStream) sendEvents(w *watcher) error {
 				}
 			}
 		}
-		resp := &pb.WatchResponse{Header: ws.header(rev), WatchId: w.id, Fragment: n < len(rest), Events: events(rest[:n], w.prevKV)}
-		if err := ws.stream.Send(resp); err != nil {
+		a := &watchAnswer{head: ws.head(rev), id: w.id, fragment: n < len(rest), changes: rest[:n], prevKV: w.prevKV}
+		if err := ws.stream.SendMsg(a); err != nil {
 			return err
 		}
 		rest = rest[n:]
 	}
 	return nil
-}
-
-func events(changes []mvcc.Change, prevKV bool) []*mvccpb.Event {
-	to := make([]*mvccpb.Event, len(changes))
-	for i := range changes {
-		c := &changes[i]
-		e := &mvccpb.Event{Kv: keyValue(c.KV)}
-		if !c.KV.Live() {
-			e.Type = mvccpb.Event_DELETE
-		}
-		if prevKV {
-			e.PrevKv = keyValue(c.Prev)
-		}
-		to[i] = e
-	}
-	return to
 }

@@ -2,15 +2,14 @@ package etcdapi
 
 import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// What clients ask, checked as etcd's api/v3rpc/key.go checks it, in the state
-// machine's terms. Values are not copied: a decoded message owns its bytes.
+// The same translations as in decode.go and encode.go, from and to etcd's
+// generated types: slow, plain, and what the others are held against.
 
 func keyRange(key, end []byte) mvcc.KeyRange {
 	return mvcc.KeyRange{Key: string(key), End: string(end)}
@@ -28,8 +27,8 @@ func rangeOp(op *mvcc.Op, r *pb.RangeRequest) error {
 	op.Kind = mvcc.OpRange
 	op.Range = keyRange(r.Key, r.RangeEnd)
 	op.Read = mvcc.ReadOptions{
-		Revision:  mvcc.Revision(max(r.Revision, 0)),
-		Limit:     max(r.Limit, 0),
+		Revision:  mvcc.Revision(r.Revision),
+		Limit:     r.Limit,
 		CountOnly: r.CountOnly,
 		KeysOnly:  r.KeysOnly,
 		Order:     mvcc.SortOrder(r.SortOrder),
@@ -38,9 +37,6 @@ func rangeOp(op *mvcc.Op, r *pb.RangeRequest) error {
 		MaxMod:    mvcc.Revision(r.MaxModRevision),
 		MinCreate: mvcc.Revision(r.MinCreateRevision),
 		MaxCreate: mvcc.Revision(r.MaxCreateRevision),
-	}
-	if op.Read.Target != mvcc.SortByKey && op.Read.Order == mvcc.Unsorted {
-		op.Read.Order = mvcc.Ascend
 	}
 	return nil
 }
@@ -73,11 +69,6 @@ func deleteOp(op *mvcc.Op, r *pb.DeleteRangeRequest) error {
 	op.PrevKV = r.PrevKv
 	return nil
 }
-
-var (
-	errNestedTxn      = status.Error(codes.Unimplemented, "etcdserver: a transaction in a transaction is not supported")
-	errUnknownCompare = status.Error(codes.InvalidArgument, "etcdserver: unknown target or result of a compare")
-)
 
 // txnRequest turns a transaction into a request of the state machine.
 func txnRequest(r *pb.TxnRequest) (*mvcc.Request, error) {
@@ -115,7 +106,7 @@ func compare(to *mvcc.Compare, c *pb.Compare) error {
 		return errUnknownCompare
 	}
 	to.Range = keyRange(c.Key, c.RangeEnd)
-	to.Result = compareResults[c.Result]
+	to.Result = mvcc.CompareResult(c.Result)
 	switch c.Target {
 	case pb.Compare_VERSION:
 		to.Target, to.Int = mvcc.TargetVersion, c.GetVersion()
@@ -129,13 +120,6 @@ func compare(to *mvcc.Compare, c *pb.Compare) error {
 		to.Target, to.Int = mvcc.TargetLease, c.GetLease()
 	}
 	return nil
-}
-
-var compareResults = [...]mvcc.CompareResult{
-	pb.Compare_EQUAL:     mvcc.Equal,
-	pb.Compare_GREATER:   mvcc.Greater,
-	pb.Compare_LESS:      mvcc.Less,
-	pb.Compare_NOT_EQUAL: mvcc.NotEqual,
 }
 
 func branch(ops []*pb.RequestOp) ([]mvcc.Op, error) {
@@ -164,36 +148,103 @@ func branch(ops []*pb.RequestOp) ([]mvcc.Op, error) {
 	return to, nil
 }
 
-// changesTwice says whether one key could be changed by two of the
-// operations; two deletes may overlap. etcd refuses that in either branch,
-// whichever is taken.
-func changesTwice(ops []mvcc.Op) bool {
-	if len(ops) < 2 {
-		return false
+func keyValue(kv *mvcc.KV) *mvccpb.KeyValue {
+	if kv == nil {
+		return nil
 	}
-	puts := make(map[string]struct{}, len(ops))
-	for i := range ops {
-		if ops[i].Kind != mvcc.OpPut {
-			continue
-		}
-		key := ops[i].Range.Key
-		if _, ok := puts[key]; ok {
-			return true
-		}
-		puts[key] = struct{}{}
+	return &mvccpb.KeyValue{
+		Key:            []byte(kv.Key),
+		Value:          kv.Value,
+		CreateRevision: int64(kv.Create),
+		ModRevision:    int64(kv.Mod),
+		Version:        kv.Version,
+		Lease:          int64(kv.Lease),
 	}
-	if len(puts) == 0 {
-		return false
+}
+
+func keyValues(kvs []*mvcc.KV) []*mvccpb.KeyValue {
+	if len(kvs) == 0 {
+		return nil
 	}
-	for i := range ops {
-		if ops[i].Kind != mvcc.OpDelete {
-			continue
-		}
-		for key := range puts {
-			if ops[i].Range.Contains(key) {
-				return true
+	to := make([]*mvccpb.KeyValue, len(kvs))
+	for i, kv := range kvs {
+		to[i] = keyValue(kv)
+	}
+	return to
+}
+
+// rangeResponse is the answer to a range. With keys only, etcd leaves out the
+// lease too, unless it had to read the values to sort by them.
+func rangeResponse(res *mvcc.ReadResult, target mvcc.SortTarget, header *pb.ResponseHeader) *pb.RangeResponse {
+	resp := &pb.RangeResponse{Header: header, Kvs: keyValues(res.KVs), More: res.More, Count: res.Count}
+	if res.KeysOnly {
+		for _, kv := range resp.Kvs {
+			kv.Value = nil
+			if target != mvcc.SortByValue {
+				kv.Lease = 0
 			}
 		}
 	}
-	return false
+	return resp
+}
+
+func putResponse(res *mvcc.OpResult, header *pb.ResponseHeader) *pb.PutResponse {
+	resp := &pb.PutResponse{Header: header}
+	if len(res.Prev) > 0 {
+		resp.PrevKv = keyValue(res.Prev[0])
+	}
+	return resp
+}
+
+func deleteResponse(res *mvcc.OpResult, header *pb.ResponseHeader) *pb.DeleteRangeResponse {
+	return &pb.DeleteRangeResponse{Header: header, Deleted: res.Deleted, PrevKvs: keyValues(res.Prev)}
+}
+
+// txnResponse is the answer to a transaction. The head of each operation says
+// which revision it saw or made: the transaction's own from its first change
+// on, the one before up to there.
+func txnResponse(req *mvcc.Request, res *mvcc.Result, header *pb.ResponseHeader) *pb.TxnResponse {
+	ops := req.Then
+	if !res.Succeeded {
+		ops = req.Else
+	}
+	resp := &pb.TxnResponse{Header: header, Succeeded: res.Succeeded, Responses: make([]*pb.ResponseOp, len(res.Ops))}
+	rev := int64(res.Revision)
+	if changed(res.Ops) {
+		rev--
+	}
+	for i := range res.Ops {
+		out := &res.Ops[i]
+		if out.Kind == mvcc.OpPut || out.Deleted > 0 {
+			rev = int64(res.Revision)
+		}
+		head := &pb.ResponseHeader{Revision: rev}
+		op := &pb.ResponseOp{}
+		switch out.Kind {
+		case mvcc.OpRange:
+			op.Response = &pb.ResponseOp_ResponseRange{ResponseRange: rangeResponse(&out.Read, ops[i].Read.Target, head)}
+		case mvcc.OpPut:
+			op.Response = &pb.ResponseOp_ResponsePut{ResponsePut: putResponse(out, head)}
+		case mvcc.OpDelete:
+			op.Response = &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: deleteResponse(out, head)}
+		}
+		resp.Responses[i] = op
+	}
+	return resp
+}
+
+func events(changes []mvcc.Change, prevKV bool) []*mvccpb.Event {
+	to := make([]*mvccpb.Event, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		e := &mvccpb.Event{Kv: keyValue(c.KV)}
+		if !c.KV.Live() {
+			e.Type = mvccpb.Event_DELETE
+		}
+		if prevKV {
+			e.PrevKv = keyValue(c.Prev)
+		}
+		to[i] = e
+	}
+	return to
 }
