@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,17 +140,15 @@ func TestFloorNeverFalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrived, release := make(chan struct{}), make(chan struct{})
-	var once sync.Once
+	var held atomic.Bool
 	f.plan = func(r *http.Request) fault {
-		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, floorName) {
-			once.Do(func() { // the first of the two, which has read that the floor is 2
-				close(arrived)
-				<-release
-			})
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, floorName) && held.CompareAndSwap(false, true) {
+			close(arrived) // the first of the two, which has read that the floor is 2
+			<-release
 		}
 		return pass
 	}
-	low := make(chan error)
+	low := make(chan error, 1)
 	go func() { low <- l.Trim(t.Context(), 5) }()
 	<-arrived
 	other := mustOpen(t, cfg)
@@ -173,18 +171,18 @@ func TestTrimWhileReading(t *testing.T) {
 	l, f, cfg := filled(t, 30)
 	stale := mustOpen(t, cfg)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	var slot, floor sync.Once
+	var slot, floor atomic.Bool
 	store := f.store
 	f.store = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, slotName(5)) {
-			slot.Do(func() { <-release })
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, slotName(5)) && slot.CompareAndSwap(false, true) {
+			<-release
 		}
 		store.ServeHTTP(w, r)
-		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, floorName) {
-			floor.Do(func() { close(arrived) })
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, floorName) && floor.CompareAndSwap(false, true) {
+			close(arrived)
 		}
 	})
-	read := make(chan error)
+	read := make(chan error, 1)
 	go func() {
 		_, err := stale.Read(t.Context(), 5, 1)
 		read <- err
