@@ -2,8 +2,11 @@ package etcdapi
 
 import (
 	"context"
+	"hash/crc32"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
 // memberName is the name of the one member that clients see, whichever of the
@@ -23,12 +26,43 @@ func (s *service) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse
 		RaftAppliedIndex: uint64(view.Slot()),
 		RaftTerm:         1,
 		DowngradeInfo:    &pb.DowngradeInfo{},
+		DbSize:           1, // etcdctl divides by it
 	}
 	if s.cfg.Size != nil {
-		resp.DbSize = s.cfg.Size()
-		resp.DbSizeInUse = resp.DbSize
+		resp.DbSize = max(1, s.cfg.Size())
 	}
+	resp.DbSizeInUse = resp.DbSize
 	return resp, nil
+}
+
+// HashKV implements etcdserverpb.MaintenanceServer: a checksum of all keys as
+// they are at a revision. Two of our servers can be held against each other by
+// it; etcd's covers history too, and differs.
+func (s *service) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
+	view, err := s.read(ctx, false)
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	rev := mvcc.Revision(r.Revision)
+	if rev <= 0 {
+		rev = view.Revision()
+	}
+	res, err := view.Read(mvcc.KeyRange{Key: "\x00", End: mvcc.FromKey}, mvcc.ReadOptions{Revision: rev})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	hash := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	var b []byte
+	for _, kv := range res.KVs {
+		b = appendKVs(b[:0], 1, []*mvcc.KV{kv})
+		hash.Write(b)
+	}
+	return &pb.HashKVResponse{
+		Header:          s.header(view.Revision()),
+		Hash:            hash.Sum32(),
+		CompactRevision: int64(view.Compacted()),
+		HashRevision:    int64(rev),
+	}, nil
 }
 
 // Alarm implements etcdserverpb.MaintenanceServer: there are no alarms, so

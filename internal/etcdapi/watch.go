@@ -217,7 +217,11 @@ func (ws *watchStream) catchUp() error {
 		if err != nil {
 			return rpcError(err)
 		}
-		changes = withoutPrev(changes, view.Compacted())
+		if from == view.Compacted() {
+			if first := withoutPrev(changes, from); len(first) > 0 {
+				changes, upTo = first, from
+			}
+		}
 		n, err := ws.deliver(&ws.behind, changes, pageChanges)
 		if err != nil {
 			return err
@@ -237,22 +241,19 @@ func (ws *watchStream) catchUp() error {
 	return nil
 }
 
-// withoutPrev is changes, of which those at the compacted revision have lost
-// what was before them: in etcd it went with the compaction, and the API server
+// withoutPrev is the changes at the compacted revision, the first, without what
+// was before them: in etcd it went with the compaction, and the API server
 // takes the lack of it as the sign that its watch begins too late.
 func withoutPrev(changes []mvcc.Change, compacted mvcc.Revision) []mvcc.Change {
 	n := 0
 	for n < len(changes) && changes[n].KV.Mod == compacted {
 		n++
 	}
-	if n == 0 {
-		return changes
+	first := slices.Clone(changes[:n]) // they are the view's
+	for i := range first {
+		first[i].Prev = nil
 	}
-	changes = slices.Clone(changes) // they are the view's
-	for i := range n {
-		changes[i].Prev = nil
-	}
-	return changes
+	return first
 }
 
 // deliver sends the watchers of set their share of changes, from the first on,
