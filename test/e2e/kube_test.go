@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -89,6 +91,16 @@ spec:
                     observedGeneration: {type: integer}
                     lastTransitionTime: {type: string, format: date-time}
 `
+
+// widgetFile is a file that holds the CRD.
+func widgetFile(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "crd.yaml")
+	if err := os.WriteFile(file, []byte(widgetCRD), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
 
 func newWidget(name string, size int64) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -77,7 +78,7 @@ func (c tool) install(t testing.TB) string {
 	lock, _ := toolLocks.LoadOrStore(c, &sync.Mutex{})
 	lock.(*sync.Mutex).Lock()
 	defer lock.(*sync.Mutex).Unlock()
-	dir := filepath.Join(repository(), ".tmp", "tools", filepath.Base(c.module)+"@"+c.version)
+	dir := filepath.Join(repository(), ".tmp", "tools", strings.ReplaceAll(c.module, "/", "_")+"@"+c.version)
 	path := filepath.Join(dir, filepath.Base(c.pkg))
 	if _, err := os.Stat(path); err == nil {
 		return path

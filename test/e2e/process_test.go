@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -31,8 +32,8 @@ func pollErr(ctx context.Context, within time.Duration, what string, check func(
 	var last error
 	for {
 		err := check(ctx)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errEnded) {
+			return err
 		}
 		if last == nil || ctx.Err() == nil {
 			last = err
@@ -58,6 +59,27 @@ type process struct {
 
 var processes atomic.Int64
 
+// onStarter calls f on the one thread that starts processes. It must never
+// end, because a process dies with the thread that started it.
+var onStarter = func() func(f func() error) error {
+	type call struct {
+		f    func() error
+		done chan error
+	}
+	calls := make(chan call)
+	go func() {
+		runtime.LockOSThread()
+		for c := range calls {
+			c.done <- c.f()
+		}
+	}()
+	return func(f func() error) error {
+		c := call{f, make(chan error, 1)}
+		calls <- c
+		return <-c.done
+	}
+}()
+
 // spawn starts a program inside a network namespace, or outside of any if in is nil.
 func spawn(t testing.TB, in *namespace, name string, env []string, argv ...string) *process {
 	t.Helper()
@@ -76,7 +98,7 @@ func spawn(t testing.TB, in *namespace, name string, env []string, argv ...strin
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	// So that nothing is left behind where the test dies without a word.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := p.cmd.Start(); err != nil {
+	if err := onStarter(p.cmd.Start); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
 	go func() {
@@ -137,12 +159,15 @@ func (p *process) printed(lines int) string {
 	return strings.Join(split[max(0, len(split)-lines):], "\n")
 }
 
+// errEnded ends a poll at once: what it waits for cannot come.
+var errEnded = errors.New("has ended")
+
 // alive is an error if the process has ended, for use in polls.
 func (p *process) alive() error {
 	if p.running() {
 		return nil
 	}
-	return fmt.Errorf("%s has ended: %v\n%s", p.name, p.err, p.printed(30))
+	return fmt.Errorf("%s %w: %v\n%s", p.name, errEnded, p.err, p.printed(30))
 }
 
 // run runs a program to its end and returns what it printed on standard output.

@@ -23,6 +23,7 @@ const startsWithin = 90 * time.Second
 // A server is one `xb server`, which may be killed and started again.
 type server struct {
 	*process
+	owner   testing.TB // it is killed when this test ends
 	in      *namespace
 	name    string
 	listen  string
@@ -34,7 +35,7 @@ type server struct {
 // newServer prepares a server and starts nothing. Further flags follow the journal's.
 func newServer(t testing.TB, in *namespace, name, journal string, env []string, flags ...string) *server {
 	t.Helper()
-	s := &server{in: in, name: name, dataDir: filepath.Join(t.TempDir(), name), env: env}
+	s := &server{owner: t, in: in, name: name, dataDir: filepath.Join(t.TempDir(), name), env: env}
 	s.listen = "127.0.0.1:" + freePort(t)
 	if in != nil {
 		s.listen = in.ip + ":6443"
@@ -50,7 +51,7 @@ func newServer(t testing.TB, in *namespace, name, journal string, env []string, 
 func (s *server) start(t testing.TB) {
 	t.Helper()
 	argv := append([]string{xbBinary, "server", "--data-dir", s.dataDir, "--listen", s.listen, "--context", s.name}, s.flags...)
-	s.process = spawn(t, s.in, s.name, s.env, argv...)
+	s.process = spawn(s.owner, s.in, s.name, s.env, argv...)
 }
 
 // up starts the server and waits until it is ready.
@@ -154,6 +155,7 @@ func freePort(t testing.TB) string {
 // accounts share, each with credentials of its own.
 type store struct {
 	*process
+	owner  testing.TB // it is killed when this test ends
 	in     *namespace
 	dir    string
 	listen string
@@ -164,14 +166,14 @@ const bucket = "shared"
 
 // An account is one party's credentials for the store.
 type account struct {
+	Name      string `json:"name"`
 	AccessKey string `json:"accessKey"`
 	SecretKey string `json:"secretKey"`
-	Owner     bool   `json:"owner,omitempty"`
 }
 
 var (
-	vendorAccount = account{AccessKey: "VENDOR0ACCESS", SecretKey: "vendor-secret-of-this-test", Owner: true}
-	tenantAccount = account{AccessKey: "TENANT0ACCESS", SecretKey: "tenant-secret-of-this-test"}
+	vendorAccount = account{Name: "vendor", AccessKey: "VENDOR0ACCESS", SecretKey: "vendor-secret-of-this-test"}
+	tenantAccount = account{Name: "tenant", AccessKey: "TENANT0ACCESS", SecretKey: "tenant-secret-of-this-test"}
 )
 
 // env is what a server finds its credentials by.
@@ -182,7 +184,7 @@ func (a account) env() []string {
 // startStore starts a store and waits until it listens.
 func startStore(t testing.TB, in *namespace) *store {
 	t.Helper()
-	s := &store{in: in, dir: filepath.Join(t.TempDir(), "store"), listen: "127.0.0.1:" + freePort(t)}
+	s := &store{owner: t, in: in, dir: filepath.Join(t.TempDir(), "store"), listen: "127.0.0.1:" + freePort(t)}
 	if in != nil {
 		s.listen = in.ip + ":7070"
 	}
@@ -192,7 +194,7 @@ func startStore(t testing.TB, in *namespace) *store {
 
 func (s *store) up(t testing.TB) {
 	t.Helper()
-	accounts, err := json.Marshal([]account{vendorAccount, tenantAccount})
+	accounts, err := json.Marshal([]account{vendorAccount, tenantAccount}) // the first owns the bucket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,11 +202,11 @@ func (s *store) up(t testing.TB) {
 	if err := os.WriteFile(file, accounts, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	argv := []string{xbBinary, "dev", "store", "--dir", s.dir, "--listen", s.listen, "--bucket", bucket, "--accounts-file", file}
+	argv := []string{xbBinary, "dev", "store", "--dir", s.dir, "--listen", s.listen, "--bucket", bucket, "--accounts", file}
 	if s.in != nil {
 		argv = append(argv, "--allow-remote")
 	}
-	s.process = spawn(t, s.in, "store", nil, argv...)
+	s.process = spawn(s.owner, s.in, "store", nil, argv...)
 	poll(t, 30*time.Second, "the store listens", func(ctx context.Context) error {
 		if err := s.alive(); err != nil {
 			return err

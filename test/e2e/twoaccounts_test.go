@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -145,4 +146,78 @@ func TestTwoAccounts(t *testing.T) {
 		}
 		t.Logf("of %d rounds: %v", rounds, wins)
 	})
+}
+
+// TestKillsApart kills each account's server, and the store, under load.
+func TestKillsApart(t *testing.T) {
+	w := newWorld(t, "--reads", "session")
+	w.tenant.kubectl(t, widgetCRD, "apply", "-f", "-")
+	both := []*server{w.vendor, w.tenant}
+	for _, s := range both {
+		s.serves(t, widgets)
+	}
+	for _, roles := range []struct{ victim, other *server }{{w.tenant, w.vendor}, {w.vendor, w.tenant}} {
+		t.Run("the "+roles.other.name+" goes on without the "+roles.victim.name, func(t *testing.T) {
+			dying, going := roles.victim.write(t, 2), roles.other.write(t, 2)
+			dying.awaitWrites(t, 10)
+			roles.victim.kill()
+			going.awaitWrites(t, 30)
+			dying.rest()
+			roles.victim.up(t)
+			// The controllers go on too, wherever they run: one of them empties namespaces.
+			roles.other.kubectl(t, "", "create", "namespace", "passing-"+roles.victim.name)
+			roles.other.kubectl(t, "", "delete", "namespace", "passing-"+roles.victim.name, "--timeout=80s")
+			going.awaitWrites(t, 10)
+			going.rest()
+			checkAll(t, both, dying, going)
+		})
+	}
+	t.Run("both outlive the store", func(t *testing.T) { outliveStore(t, w) })
+}
+
+// outliveStore kills the store under load and starts it again.
+func outliveStore(t *testing.T, w *world) {
+	both := []*server{w.vendor, w.tenant}
+	crews := []*crew{w.vendor.write(t, 2), w.tenant.write(t, 2)}
+	for _, c := range crews {
+		c.awaitWrites(t, 10)
+	}
+	w.store.kill()
+	for i, s := range both {
+		// A write that was sent when the store was dead for sure.
+		_, err := s.once().Create(t.Context(), newWidget(fmt.Sprintf("during-%d", i), 0), metav1.CreateOptions{})
+		if err == nil || !retryable(err) {
+			t.Errorf("%s: a write without a store gets %v; want an error that can be retried", s.name, err)
+		} else {
+			t.Logf("%s: a write without a store gets: %v", s.name, err)
+		}
+	}
+	before := crews[0].acknowledged() + crews[1].acknowledged()
+	for _, s := range both {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if list, err := s.once().List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) == 0 {
+			t.Errorf("%s: a list without a store gives %v", s.name, err)
+		}
+		if _, err := s.once().Get(ctx, fmt.Sprintf("during-%d", len(both)), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: a get without a store gives %v; want not found", s.name, err)
+		}
+		if err := s.alive(); err != nil {
+			t.Errorf("without a store, %v", err)
+		}
+	}
+	if now := crews[0].acknowledged() + crews[1].acknowledged(); now != before {
+		t.Errorf("%d writes were acknowledged without a store", now-before)
+	}
+	w.store.up(t)
+	for _, c := range crews {
+		c.awaitWrites(t, 10)
+	}
+	for _, c := range crews {
+		c.rest()
+	}
+	checkAll(t, both, crews...)
+	for _, s := range both {
+		s.awaitReady(t)
+	}
 }
