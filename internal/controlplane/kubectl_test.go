@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,14 +14,12 @@ import (
 
 // What people type, against the kubeconfig that the server wrote.
 func TestKubectl(t *testing.T) {
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("kubectl is not on the PATH")
-	}
 	s := servers(t).a
 	command := func(args ...string) *exec.Cmd {
 		ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 		t.Cleanup(cancel)
-		cmd := exec.CommandContext(ctx, "kubectl", append([]string{"--kubeconfig", filepath.Join(s.dir, "kubeconfig"), "--cache-dir", t.TempDir()}, args...)...)
+		cmd := exec.CommandContext(ctx, os.Args[0], append([]string{"--kubeconfig", filepath.Join(s.dir, "kubeconfig"), "--cache-dir", t.TempDir()}, args...)...)
+		cmd.Env = append(os.Environ(), childKubectl+"=1")
 		return cmd
 	}
 	run := func(stdin string, args ...string) (string, error) {

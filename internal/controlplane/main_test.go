@@ -24,13 +24,25 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/cli"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
 // childConfig carries a Config to a copy of the test binary that runs it: a
 // process runs one server, and tests want several, and want to kill them.
 const childConfig = "XBERNETES_TEST_CONTROLPLANE"
 
+// childKubectl makes a copy of the test binary be kubectl, of our own release.
+const childKubectl = "XBERNETES_TEST_KUBECTL"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(childKubectl) != "" {
+		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+			kubectlutil.CheckErr(err)
+		}
+		os.Exit(0)
+	}
 	if c := os.Getenv(childConfig); c != "" {
 		os.Exit(child(c))
 	}
