@@ -1,0 +1,40 @@
+// Package checkperf runs etcdctl check perf on xb etcd with a file journal.
+package checkperf
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/xbernetes/xbernetes/test/suites/program"
+)
+
+// loads is the variable that names other loads than s: s, m, l and xl, with
+// commas between them. Each takes a minute.
+const loads = "XB_SUITE_LOADS"
+
+// TestCheckPerf asks etcd's own judgement. What it measured is logged, not
+// asserted: etcdctl holds it against what etcd wants of a cluster of that size.
+func TestCheckPerf(t *testing.T) {
+	given := os.Getenv(loads)
+	if given == "" {
+		given = "s"
+	}
+	etcdctl := program.Build(t, "etcdctl")
+	for load := range strings.SplitSeq(given, ",") {
+		t.Run(load, func(t *testing.T) {
+			xb := program.StartXB(t, program.FileJournal(t))
+			out, err := exec.CommandContext(t.Context(), etcdctl, "--endpoints", xb.Endpoint, "check", "perf", "--load", load).CombinedOutput()
+			if err != nil {
+				t.Errorf("etcdctl check perf: %v\n%s", err, out)
+			}
+			t.Logf("%s", bytes.Join(verdicts.FindAll(out, -1), []byte("\n")))
+		})
+	}
+}
+
+// verdicts are the lines in which etcdctl judges, without its progress bar.
+var verdicts = regexp.MustCompile(`(PASS|FAIL).*`)

@@ -1,0 +1,150 @@
+// Package store starts this project's etcd API for suites that others wrote:
+// fresh, at revision 1, on the journal that the environment names. It runs in
+// the test's own process, and is gone when the test is.
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"github.com/xbernetes/xbernetes/internal/etcdapi"
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog"
+	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/replica"
+)
+
+// variable names the journal driver to run on: memlog, filelog or s3log.
+const variable = "XB_SUITE_JOURNAL"
+
+// Options say how to serve. The zero value is useful.
+type Options struct {
+	// Addr is HOST:PORT; empty for a free port on loopback.
+	Addr string
+	// TLS is nil for plain text.
+	TLS *tls.Config
+	// ProgressInterval is etcd's WatchProgressNotifyInterval; 0 for its default.
+	ProgressInterval time.Duration
+}
+
+// Start serves the etcd API on a new journal until the test ends, and returns
+// where.
+func Start(t testing.TB, opts Options) (endpoint string) {
+	t.Helper()
+	if opts.Addr == "" {
+		opts.Addr = "127.0.0.1:0"
+	}
+	lis, err := net.Listen("tcp", opts.Addr)
+	if err != nil {
+		t.Fatalf("listen for the etcd API: %v", err)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	j := openJournal(t)
+	polling := notify.NewPolling(100*time.Millisecond, time.Second)
+	r := replica.New(replica.Config{Store: j, Notifier: polling, Logger: log})
+	scheme := "http"
+	if opts.TLS != nil {
+		scheme = "https"
+	}
+	endpoint = scheme + "://" + lis.Addr().String()
+	api := etcdapi.New(etcdapi.Config{
+		Replica:          r,
+		Logger:           log,
+		ProgressInterval: opts.ProgressInterval,
+		ClientURLs:       []string{endpoint},
+	})
+	run(t, polling.Run)
+	run(t, r.Run)
+	run(t, func(ctx context.Context) error {
+		if opts.TLS != nil {
+			return api.ServeTLS(ctx, lis, opts.TLS)
+		}
+		return api.Serve(ctx, lis)
+	})
+	select {
+	case <-r.Ready():
+	case <-r.Done():
+		t.Fatal("the replica ended before it was ready")
+	}
+	return endpoint
+}
+
+// run runs f until the test ends, and waits for it then.
+func run(t testing.TB, f func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the store ended with: %v", err)
+		}
+	})
+}
+
+// openJournal opens a new journal of the driver that the environment names,
+// until the test ends.
+func openJournal(t testing.TB) journal.Store {
+	t.Helper()
+	var (
+		store  journal.Store
+		err    error
+		driver = os.Getenv(variable)
+	)
+	switch driver {
+	case "memlog":
+		store = memlog.New(memlog.Options{}).Open()
+	case "filelog":
+		store, err = filelog.Open(context.Background(), t.TempDir(), filelog.Options{})
+	case "s3log":
+		store, err = s3log.Open(context.Background(), newPrefix())
+	default:
+		t.Fatalf("%s is %q; want memlog, filelog or s3log", variable, driver)
+	}
+	if err != nil {
+		t.Fatalf("open a new journal: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Errorf("close the journal: %v", err)
+		}
+	})
+	return store
+}
+
+// bucket is the one object store of a test process, in its memory.
+var bucket = sync.OnceValue(func() *httptest.Server {
+	backend := s3mem.New()
+	if err := backend.CreateBucket("suites"); err != nil {
+		panic(err) // nothing can be in the way in an empty memory
+	}
+	return httptest.NewServer(gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
+})
+
+var prefixes atomic.Int64
+
+// newPrefix is a place in the bucket that holds no journal yet.
+func newPrefix() s3log.Config {
+	return s3log.Config{
+		Bucket:      "suites",
+		Prefix:      fmt.Sprint("journal-", prefixes.Add(1)),
+		Endpoint:    bucket().URL,
+		PathStyle:   true,
+		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
+	}
+}
