@@ -129,7 +129,7 @@ func (l *Log) write(slot journal.Slot, rec []byte) error {
 	if err != nil {
 		return err
 	}
-	l.buf = appendFrame(l.buf[:0], seg.head.seed(), slot, rec)
+	l.buf = appendFrame(l.buf[:0], seg.seed, slot, rec)
 	if _, err := seg.file.WriteAt(l.buf, seg.end); err != nil {
 		// What was written of the frame is not one, and the next overwrites it.
 		// A full disk is nobody's fault; anything else may be the file's.
@@ -333,7 +333,7 @@ func (l *Log) Close() error {
 // nothing else is lost.
 func (l *Log) markEnd() {
 	seg := l.segs[len(l.segs)-1]
-	mark := appendFrameHeader(l.buf[:0], seg.head.seed(), frame{end: true, slot: l.next})
+	mark := appendFrameHeader(l.buf[:0], seg.seed, frame{end: true, slot: l.next})
 	_, err := seg.file.WriteAt(mark, seg.end)
 	if err == nil {
 		err = seg.file.Sync()

@@ -24,6 +24,7 @@ type segment struct {
 	dead bool     // closed for good
 	file file     // nil until load or create
 	head header   // set with file
+	seed uint32   // head.seed()
 	scan *scanned // nil until load or create; its offsets only ever grow
 
 	// Where the writer is. Only the holder of Log.writer touches these.
@@ -66,7 +67,7 @@ func (s *segment) load(fs vfs, id journal.ID, write bool, until journal.Slot) er
 	if err != nil {
 		return errors.Join(s.damage(err), f.Close())
 	}
-	s.file, s.head, s.scan = f, head, &found
+	s.file, s.head, s.seed, s.scan = f, head, head.seed(), &found
 	s.end, s.alloc = found.end(), size
 	return nil
 }
@@ -83,7 +84,7 @@ func openSegment(fs vfs, path string, write bool, id journal.ID, first journal.S
 	}
 	size, err := f.Size()
 	b := make([]byte, min(size, headerSize))
-	if err == nil {
+	if err == nil && len(b) > 0 {
 		_, err = f.ReadAt(b, 0)
 	}
 	var head header
@@ -114,9 +115,10 @@ func (s *segment) damage(err error) error {
 func create(fs vfs, dir string, id journal.ID, first journal.Slot, recs [][]byte) (*segment, error) {
 	path := segmentPath(dir, first)
 	s := &segment{first: first, path: path, head: header{version: journal.FormatVersion, id: id, first: first, salt: randomSalt()}}
+	s.seed = s.head.seed()
 	b, found := s.head.encode(), newScan()
 	for i, rec := range recs {
-		b = appendFrame(b, s.head.seed(), first+journal.Slot(i), rec)
+		b = appendFrame(b, s.seed, first+journal.Slot(i), rec)
 		found.offsets = append(found.offsets, uint32(len(b)))
 	}
 	if err := replaceFile(fs, path, path+tmpSuffix, b); err != nil {
@@ -169,7 +171,7 @@ const bytesPerRead = 4 << 20
 // held by the segment, which is loaded.
 func (s *segment) read(from, until journal.Slot, limit int) ([][]byte, error) {
 	s.mu.Lock()
-	offsets, f, seed := s.scan.offsets, s.file, s.head.seed()
+	offsets, f, seed := s.scan.offsets, s.file, s.seed
 	s.mu.Unlock()
 	offsets = offsets[from-s.first : until-s.first+1]
 	n := 1
