@@ -19,7 +19,7 @@ run: build ## Build xb and run an object store with two accounts on this machine
 
 build: ## Build bin/xb
 	@[ -x bin/xb ] || echo "Building xb. The first build compiles Kubernetes and takes some minutes; later ones take seconds."
-	@$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/xb ./cmd/xb
+	@$(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/xb ./cmd/xb
 
 test: build ## Run all tests but the long ones
 	$(GO) vet ./...

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -72,6 +73,10 @@ directory, CA and kubeconfig, and none needs to reach another.`,
 			if f.engine.journal == "" {
 				f.engine.journal = "file://" + filepath.Join(f.dataDir, "journal")
 			}
+			// A port that is taken is said before anything is changed.
+			if err := canListen(f.listen); err != nil {
+				return err
+			}
 			e, err := openEngine(cmd.Context(), &f.engine, log)
 			if err != nil {
 				return err
@@ -123,6 +128,14 @@ func serve(ctx context.Context, e *engine, api *controlplane.Server, ready func(
 		return cause
 	}
 	return err
+}
+
+func canListen(addr string) error {
+	lis, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("listen for the Kubernetes API at %s: %w; choose another address with --listen, or stop what holds it", addr, err)
+	}
+	return lis.Close()
 }
 
 // greet says what to type next.

@@ -1,0 +1,89 @@
+// Command bench measures xb against etcd and kube-apiserver, side by side in
+// one run: rounds alternate between the systems, and what is reported is the
+// median of each and the ratio of the medians. It asserts nothing.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"time"
+)
+
+// config is what a run is told.
+type config struct {
+	xb, bin, dir string
+	rounds       int
+	scale        float64
+}
+
+// A suite measures one subject on two or more systems.
+type suite struct {
+	name string
+	run  func(ctx context.Context, cfg config) ([]comparison, error)
+}
+
+var suites = []suite{
+	{"etcd-api", etcdAPI},
+	{"kube-api", kubeAPI},
+	{"s3", s3Latency},
+	{"start", startUp},
+}
+
+func main() {
+	var cfg config
+	var only, out string
+	flag.StringVar(&cfg.xb, "xb", "bin/xb", "the xb binary")
+	flag.StringVar(&cfg.bin, "bin", ".tmp/bin", "where etcd and kube-apiserver are")
+	flag.StringVar(&cfg.dir, "dir", ".tmp/bench", "where data goes; on the disk to be measured")
+	flag.IntVar(&cfg.rounds, "rounds", 5, "rounds of each system, alternating")
+	flag.Float64Var(&cfg.scale, "scale", 1, "multiplies the number of operations")
+	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, kube-api, s3, start")
+	flag.StringVar(&out, "json", "", "also write the figures to this file")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, cfg, only, out); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, cfg config, only, out string) error {
+	pattern, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	for _, p := range []*string{&cfg.xb, &cfg.bin, &cfg.dir} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("%s, %d cores, %s, %d rounds\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.Version(), cfg.rounds)
+	all := map[string][]comparison{}
+	for _, s := range suites {
+		if !pattern.MatchString(s.name) {
+			continue
+		}
+		rows, err := s.run(ctx, cfg)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		print(os.Stdout, s.name, rows)
+		all[s.name] = rows
+	}
+	if out == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, data, 0o644)
+}

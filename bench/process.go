@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// server is a running server process.
+type server struct {
+	cmd *exec.Cmd
+	log string
+}
+
+// launch starts a process, with what it prints in a file beside dir.
+func launch(dir, name string, env []string, program string, args ...string) (*server, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	s := &server{log: filepath.Join(dir, name+".log")}
+	log, err := os.Create(s.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	s.cmd = exec.Command(program, args...)
+	s.cmd.Dir = dir
+	s.cmd.Env = append(os.Environ(), env...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	return s, s.cmd.Start()
+}
+
+// stop ends the process and waits for it.
+func (s *server) stop() {
+	s.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it may be gone
+	kill := time.AfterFunc(20*time.Second, func() { s.cmd.Process.Kill() })
+	defer kill.Stop()
+	s.cmd.Wait() //nolint:errcheck // it was asked to end
+}
+
+// usage is what a set of processes has used so far.
+type usage struct {
+	cpu     time.Duration
+	peak    int64
+	written int64
+}
+
+func usageOf(servers []*server) (usage, error) {
+	var u usage
+	for _, s := range servers {
+		proc := fmt.Sprintf("/proc/%d/", s.cmd.Process.Pid)
+		stat, err := os.ReadFile(proc + "stat")
+		if err != nil {
+			return u, err
+		}
+		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		const userTicks, systemTicks, perSecond = 11, 12, 100 // of the fields after the name; CLK_TCK
+		for _, i := range []int{userTicks, systemTicks} {
+			n, err := strconv.ParseInt(f[i], 10, 64)
+			if err != nil {
+				return u, err
+			}
+			u.cpu += time.Duration(n) * time.Second / perSecond
+		}
+		u.peak += field(proc+"status", "VmHWM:") << 10
+		u.written += field(proc+"io", "write_bytes:")
+	}
+	return u, nil
+}
+
+// field is the number after a name in a file of /proc; 0 if there is none.
+func field(file, name string) int64 {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// freePort is a TCP port of loopback that nobody holds.
+func freePort() int {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err) // without ports there is nothing to measure
+	}
+	defer lis.Close()
+	return lis.Addr().(*net.TCPAddr).Port
+}
+
+// waitFor polls until ok, for a minute at most.
+func waitFor(ctx context.Context, what string, ok func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var last error
+	for {
+		one, stop := context.WithTimeout(ctx, time.Second)
+		err := ok(one)
+		stop()
+		if err == nil {
+			return nil
+		}
+		last = err
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("wait for %s: %w", what, ctx.Err()), last)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
