@@ -94,6 +94,18 @@ func (c *cursor) hash() (Hash, error) {
 // resume returns a cursor on the oldest usable snapshot that lies behind
 // after, and after which slots can be read; nil if there is none.
 func (c *checker) resume(ctx context.Context, after journal.Slot) (*cursor, error) {
+	cur, dropped, err := c.tryResume(ctx, after)
+	if cur == nil && dropped {
+		if err = c.checkSnapshots(ctx); err == nil {
+			cur, _, err = c.tryResume(ctx, after)
+		}
+	}
+	return cur, err
+}
+
+// tryResume is resume with the snapshots that are known. dropped says that one
+// of them is not there any more.
+func (c *checker) tryResume(ctx context.Context, after journal.Slot) (cur *cursor, dropped bool, err error) {
 	for _, sn := range c.report.Snapshots { // oldest first
 		if sn.Slot <= after || sn.Status == Unusable {
 			continue
@@ -103,20 +115,21 @@ func (c *checker) resume(ctx context.Context, after journal.Slot) (*cursor, erro
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, dropped, err
 		}
-		loaded, err := replica.LoadSnapshot(ctx, c.store, c.id, sn.Slot)
+		content, err := replica.LoadSnapshot(ctx, c.store, c.id, sn.Slot)
 		if badSnapshot(err) {
-			continue // dropped since
+			dropped = true
+			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, dropped, err
 		}
-		c.hashes[sn.Slot] = loaded.Hash // as it claims: marks may confirm it
+		c.hashes[sn.Slot] = content.Hash // as it claims: marks may confirm it
 		c.weight = 0
-		return &cursor{c.id, loaded.State, loaded.Chains}, nil
+		return &cursor{c.id, content.State, content.Chains}, dropped, nil
 	}
-	return nil, nil
+	return nil, dropped, nil
 }
 
 // checkTrimmed finds where the journal starts, and looks for floor records in
@@ -164,7 +177,7 @@ func (c *checker) checkLateMarks(ctx context.Context) error {
 		}
 		cur := newCursor(c.id)
 		if sp.start > 0 {
-			loaded, err := replica.LoadSnapshot(ctx, c.store, c.id, sp.start)
+			content, err := replica.LoadSnapshot(ctx, c.store, c.id, sp.start)
 			if badSnapshot(err) { // dropped since
 				c.report.UncheckedMarks += len(c.late)
 				continue
@@ -172,7 +185,7 @@ func (c *checker) checkLateMarks(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			cur = &cursor{c.id, loaded.State, loaded.Chains}
+			cur = &cursor{c.id, content.State, content.Chains}
 		}
 		if err := c.markAgain(ctx, cur, last); err != nil {
 			return err
@@ -210,28 +223,29 @@ func (c *checker) markAgain(ctx context.Context, cur *cursor, last journal.Slot)
 	return nil
 }
 
-// lookBeyond looks for records behind the tail: slots between were lost. A
-// journal shows none by its contract, so what shows is what somebody deleted
-// in the middle of it, or a server that appends right now.
+// lookBeyond looks for a record behind the tail: the slots between were lost.
+// By the contract a journal shows none that an append under way, or one cut
+// short by a crash, may have left there, so only drivers that can tell show
+// one: S3 does, from Depth slots behind the gap on.
 func (c *checker) lookBeyond(ctx context.Context) error {
 	tail := c.report.LastSlot
 	near := journal.Slot(2*c.store.Info().Depth + 1)
-	var held []journal.Slot
-	for ahead := journal.Slot(2); ahead <= 1<<20 && len(held) < 3; {
+	held := journal.Slot(0)
+	for ahead := journal.Slot(2); held == 0 && ahead <= 1<<20; {
 		recs, err := c.store.Read(ctx, tail+ahead, 1)
 		switch {
 		case errors.Is(err, journal.ErrCorrupt), err == nil && len(recs) > 0:
-			held = append(held, tail+ahead)
+			held = tail + ahead
 		case err != nil:
 			return err
 		}
 		if ahead < near {
 			ahead++
 		} else {
-			ahead *= 2
+			ahead *= 2 // the gap may be long
 		}
 	}
-	if held == nil {
+	if held == 0 {
 		return nil
 	}
 	recs, err := c.store.Read(ctx, tail+1, 1)
@@ -239,6 +253,6 @@ func (c *checker) lookBeyond(ctx context.Context) error {
 		return err // a server has filled it meanwhile
 	}
 	c.report.add(Finding{Severity: Error, Code: LostSlots, Slot: tail + 1,
-		Message: fmt.Sprintf("is empty, though records follow it, at slots %d", held)})
+		Message: fmt.Sprintf("is empty, though there are records behind it: slot %d holds one", held)})
 	return nil
 }

@@ -117,15 +117,17 @@ func (c *checker) run(ctx context.Context) error {
 	if err := c.checkLateMarks(ctx); err != nil {
 		return err
 	}
-	c.compareSnapshots()
 	if c.report.TrimmedBelow > max(c.floor, 1) {
 		c.report.add(Finding{Severity: Error, Code: TrimmedUnasked, Slot: c.report.TrimmedBelow,
 			Message: "slots below this one are gone, and no floor record gives them up"})
 	}
-	if !c.ended {
-		return nil
+	if c.ended {
+		if err := c.lookBeyond(ctx); err != nil {
+			return err
+		}
 	}
-	return c.lookBeyond(ctx)
+	c.compareSnapshots()
+	return nil
 }
 
 // checkSlots applies every slot there is. Where slots are gone or corrupt it

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/xbernetes/xbernetes/internal/fsck"
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -24,8 +23,6 @@ import (
 	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // serve runs a replica on store until the test ends, or stop is called.
 func serve(t *testing.T, store journal.Store, policy replica.SnapshotPolicy) (r *replica.Replica, stop func()) {
@@ -201,6 +198,16 @@ func TestLateRecord(t *testing.T) {
 	}
 	if len(report.Findings) != 20 || report.Omitted[fsck.VoidRecord] != record.AnchorSpan+1-20 {
 		t.Errorf("%d findings are listed and %v are not", len(report.Findings), report.Omitted)
+	}
+	// It would be no better if it had been in time.
+	h.AnchorChain[0] ^= 1
+	b = newBench(t)
+	for range record.AnchorSpan - 1 {
+		b.append([]byte("void"))
+	}
+	b.append(record.Append(nil, &h, nil, false))
+	if report = check(t, b.store, fsck.Options{}); report.Errors != 1 {
+		t.Errorf("a record of another history:\n%s", text(t, report))
 	}
 	// One slot earlier it would have been in time.
 	b = newBench(t)

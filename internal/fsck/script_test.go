@@ -66,6 +66,7 @@ func (s *shaped) Read(ctx context.Context, from journal.Slot, limit int) ([][]by
 type bench struct {
 	t       testing.TB
 	store   *shaped
+	id      journal.ID
 	state   *mvcc.State
 	chains  *record.Chains
 	numbers map[mvcc.WriterID]mvcc.BatchNumber
@@ -73,20 +74,21 @@ type bench struct {
 }
 
 func newBench(t testing.TB) *bench {
+	return newBenchOn(t, memlog.New(memlog.Options{}).Open(), testID)
+}
+
+func newBenchOn(t testing.TB, store journal.Store, id journal.ID) *bench {
 	return &bench{
-		t: t,
-		store: &shaped{
-			Store: memlog.New(memlog.Options{}).Open(), id: testID,
-			corrupt: map[journal.Slot]bool{}, lost: map[journal.Slot]bool{},
-		},
-		state: mvcc.New(), chains: record.NewChains(testID),
+		t: t, id: id,
+		store: &shaped{Store: store, id: id, corrupt: map[journal.Slot]bool{}, lost: map[journal.Slot]bool{}},
+		state: mvcc.New(), chains: record.NewChains(id),
 		numbers: map[mvcc.WriterID]mvcc.BatchNumber{},
 	}
 }
 
 func (b *bench) header(w mvcc.WriterID, kind record.Kind) record.Header {
 	b.numbers[w]++
-	return record.Header{Journal: testID, Writer: w, Number: b.numbers[w], Anchor: b.chains.Slot(), AnchorChain: b.chains.Last(), Kind: kind}
+	return record.Header{Journal: b.id, Writer: w, Number: b.numbers[w], Anchor: b.chains.Slot(), AnchorChain: b.chains.Last(), Kind: kind}
 }
 
 // append appends rec, and applies it as a replica would.
@@ -97,12 +99,12 @@ func (b *bench) append(rec []byte) journal.Slot {
 	}
 	h, body, err := record.Parse(rec)
 	if err == nil {
-		err = b.chains.Check(testID, &h)
+		err = b.chains.Check(b.id, &h)
 	}
 	b.chains.Extend(record.DigestOf(rec))
 	requests, wrong := mvcc.ParseRequests(body)
 	if err == nil && h.Kind == record.Batch && wrong == nil {
-		b.state.Apply(slot, &mvcc.Batch{From: testID, Writer: h.Writer, Number: h.Number, Requests: requests}, false)
+		b.state.Apply(slot, &mvcc.Batch{From: b.id, Writer: h.Writer, Number: h.Number, Requests: requests}, false)
 	} else {
 		b.state.Skip(slot)
 	}
@@ -152,7 +154,7 @@ func (b *bench) snapshot(slot journal.Slot) {
 	}
 	hash := sha256.Sum256(sums)
 	manifest, err := json.Marshal(map[string]any{
-		"format": 1, "journal": testID.String(), "slot": slot,
+		"format": 1, "journal": b.id.String(), "slot": slot,
 		"hash": hex.EncodeToString(hash[:]), "chains": put(b.chains.Append(nil)), "parts": parts,
 	})
 	if err != nil {

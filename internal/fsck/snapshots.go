@@ -19,50 +19,80 @@ func badSnapshot(err error) bool {
 }
 
 // checkSnapshots loads every snapshot, one at a time, and looks for blobs that
-// belong to none.
+// belong to none. Running servers drop old snapshots once there are newer
+// ones: then it starts over.
 func (c *checker) checkSnapshots(ctx context.Context) error {
-	names, err := c.store.ListBlobs(ctx, "")
-	if err != nil {
-		return err
+	for again := 4; ; again-- {
+		names, err := c.store.ListBlobs(ctx, "")
+		if err != nil {
+			return err
+		}
+		found, dropped, err := c.loadSnapshots(ctx, names)
+		if err != nil {
+			return err
+		}
+		if dropped && again > 0 {
+			continue
+		}
+		c.report.Snapshots = found.snapshots
+		for _, f := range found.findings {
+			c.report.add(f)
+		}
+		c.reportOrphans(names, found.blobs)
+		return nil
 	}
-	whole := map[string]bool{} // blobs of snapshots with a manifest
+}
+
+// loaded is what the snapshots turned out to be.
+type loaded struct {
+	snapshots []Snapshot // oldest first
+	findings  []Finding
+	blobs     map[string]bool // that belong to one
+}
+
+// loadSnapshots loads the snapshots among the names of blobs. dropped says
+// that one is not there any more.
+func (c *checker) loadSnapshots(ctx context.Context, names []string) (out loaded, dropped bool, err error) {
+	out = loaded{snapshots: []Snapshot{}, blobs: map[string]bool{}}
 	slots := replica.SnapshotSlots(names)
 	slices.Reverse(slots)
 	for _, slot := range slots {
 		blobs, err := replica.SnapshotBlobs(ctx, c.store, slot)
 		for _, name := range blobs {
-			whole[name] = true
+			out.blobs[name] = true
 		}
-		var loaded replica.Loaded
+		var content replica.Loaded
 		if err == nil {
-			loaded, err = replica.LoadSnapshot(ctx, c.store, c.id, slot)
+			content, err = replica.LoadSnapshot(ctx, c.store, c.id, slot)
 		}
-		if err != nil && !badSnapshot(err) {
-			return err
-		}
-		if err != nil && c.dropped(ctx, slot) {
+		sn := Snapshot{Slot: slot, Hash: content.Hash, Status: Unverified}
+		switch {
+		case err == nil:
+			sn.Revision = content.State.Revision()
+		case !badSnapshot(err):
+			return out, dropped, err
+		case c.dropped(ctx, slot, err):
+			dropped = true
 			continue
-		}
-		sn := Snapshot{Slot: slot, Hash: loaded.Hash, Status: Unverified}
-		if err != nil {
+		default:
 			sn.Status = Unusable
-			c.report.add(Finding{Severity: Warning, Code: SnapshotUnusable, Slot: slot, Message: err.Error()})
+			out.findings = append(out.findings, Finding{Severity: Warning, Code: SnapshotUnusable, Slot: slot, Message: err.Error()})
 		}
-		if err == nil {
-			sn.Revision = loaded.State.Revision()
-		}
-		c.report.Snapshots = append(c.report.Snapshots, sn)
+		out.snapshots = append(out.snapshots, sn)
 		c.progress(PhaseSnapshots, slot)
 	}
-	c.reportOrphans(names, whole)
-	return nil
+	return out, dropped, nil
 }
 
-// dropped says whether a running server has deleted the snapshot meanwhile, as
-// servers do once there are newer ones.
-func (c *checker) dropped(ctx context.Context, slot journal.Slot) bool {
+// dropped says whether running servers have deleted the snapshot meanwhile, or
+// are about to: its parts go before its manifest does.
+func (c *checker) dropped(ctx context.Context, slot journal.Slot, cause error) bool {
 	names, err := c.store.ListBlobs(ctx, replica.SnapshotPrefix)
-	return err == nil && !slices.Contains(replica.SnapshotSlots(names), slot)
+	if err != nil {
+		return false
+	}
+	i := slices.Index(replica.SnapshotSlots(names), slot) // how many are newer
+	return i < 0 || i >= replica.KeepSnapshots && errors.Is(cause, journal.ErrNoBlob)
 }
 
 // reportOrphans reports blobs that belong to no snapshot, once a folder.

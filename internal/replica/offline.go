@@ -15,6 +15,9 @@ import (
 // SnapshotPrefix starts the name of every blob that belongs to a snapshot.
 const SnapshotPrefix = blobRoot
 
+// KeepSnapshots is how many snapshots replicas keep; they drop older ones.
+const KeepSnapshots = keepSnapshots
+
 // SnapshotSlots returns the slots of the snapshots whose manifests are among
 // the names of blobs, newest first.
 func SnapshotSlots(names []string) []journal.Slot { return snapshotSlots(names) }
