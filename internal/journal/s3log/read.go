@@ -114,10 +114,10 @@ func (l *Log) readSlot(ctx context.Context, slot journal.Slot) ([]byte, error) {
 }
 
 // getFrame returns the payload of the frame under name, or errAbsent. What
-// does not match its checksum is read once more, in case it was altered on
+// does not match its checksum is read twice more, in case it was altered on
 // the way.
 func (l *Log) getFrame(ctx context.Context, name string, most int64) (payload []byte, err error) {
-	for range 2 {
+	for range 3 {
 		var frame []byte
 		err = l.again(ctx, func() (err error) {
 			frame, _, err = l.get(ctx, name, most)
