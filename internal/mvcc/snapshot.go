@@ -266,10 +266,6 @@ func (s *State) restore(head *KV) bool {
 	if head.Mod > s.rev {
 		return false
 	}
-	delta := 0
-	if head.Live() {
-		delta = 1
-	}
 	if head.Live() && head.Lease != 0 {
 		l := s.leases[head.Lease]
 		if l == nil {
@@ -277,7 +273,7 @@ func (s *State) restore(head *KV) bool {
 		}
 		l.attach(head.Key)
 	}
-	s.keys.put(head, delta)
+	s.keys.put(head)
 	s.bytes += head.size()
 	kv := head
 	for kv.Mod >= s.compact {

@@ -93,9 +93,22 @@ func (s *State) Apply(slot journal.Slot, b *Batch, answers bool) []Result {
 		return nil
 	}
 	results := make([]Result, len(b.Requests))
+	var room []OpResult // for all results, in one piece
+	if answers {
+		n := 0
+		for i := range b.Requests {
+			n += max(len(b.Requests[i].Then), len(b.Requests[i].Else))
+		}
+		room = make([]OpResult, n)
+	}
 	for i := range b.Requests {
-		s.apply(&b.Requests[i], &results[i], answers)
-		results[i].Revision = s.rev
+		r, res := &b.Requests[i], &results[i]
+		if answers {
+			n := max(len(r.Then), len(r.Else))
+			res.Ops, room = room[:0:n], room[n:]
+		}
+		s.apply(r, res, answers)
+		res.Revision = s.rev
 	}
 	return results
 }
@@ -181,32 +194,36 @@ func (s *State) applyTxn(r *Request, res *Result, answers bool) {
 	if res.Err = s.check(ops); res.Err != nil {
 		return
 	}
-	if len(ops) > 0 {
-		res.Ops = make([]OpResult, len(ops))
-	}
 	next, first := s.rev+1, len(s.log)
 	for i := range ops {
-		op, out := &ops[i], &res.Ops[i]
-		out.Kind = op.Kind
-		switch op.Kind {
-		case OpRange:
-			if answers {
-				out.Read = s.read(op)
-			}
-		case OpPut:
-			prev := s.put(op, next)
-			if op.PrevKV && prev.Live() {
-				out.Prev = []*KV{prev}
-			}
-		case OpDelete:
-			gone := s.delete(op.Range, next)
-			out.Deleted = int64(len(gone))
-			if op.PrevKV {
-				out.Prev = gone
-			}
+		if out := s.carryOut(&ops[i], next, answers); answers {
+			res.Ops = append(res.Ops, out)
 		}
 	}
 	s.finish(next, first)
+}
+
+// carryOut does one operation, which must have been checked, at revision next.
+func (s *State) carryOut(op *Op, next Revision, answers bool) (out OpResult) {
+	out.Kind = op.Kind
+	switch op.Kind {
+	case OpRange:
+		if answers {
+			out.Read = s.read(op)
+		}
+	case OpPut:
+		prev := s.put(op, next)
+		if op.PrevKV && prev.Live() {
+			out.Prev = []*KV{prev}
+		}
+	case OpDelete:
+		gone := s.delete(op.Range, next)
+		out.Deleted = int64(len(gone))
+		if op.PrevKV {
+			out.Prev = gone
+		}
+	}
+	return out
 }
 
 // finish closes the revision next if anything was logged from index first on.
@@ -280,16 +297,13 @@ func (s *State) read(op *Op) ReadResult {
 }
 
 func (s *State) put(op *Op, rev Revision) (prev *KV) {
-	key := op.Range.Key
-	prev = s.keys.root.get(key)
-	kv := &KV{Key: key, Value: op.Value, Create: rev, Mod: rev, Version: 1, Lease: op.Lease}
-	delta := 1
+	kv := &KV{Key: op.Range.Key, Value: op.Value, Create: rev, Mod: rev, Version: 1, Lease: op.Lease}
+	prev = s.keys.put(kv)
 	if prev != nil {
 		kv.Key = prev.Key // one string a key, not one a version
 		kv.prev.Store(prev)
 	}
 	if prev.Live() {
-		delta = 0
 		kv.Create, kv.Version = prev.Create, prev.Version+1
 		if op.IgnoreValue {
 			kv.Value = prev.Value
@@ -298,7 +312,6 @@ func (s *State) put(op *Op, rev Revision) (prev *KV) {
 			kv.Lease = prev.Lease
 		}
 	}
-	s.keys.put(kv, delta)
 	s.record(kv, prev)
 	return prev
 }
@@ -327,7 +340,7 @@ func (s *State) delete(r KeyRange, rev Revision) []*KV {
 func (s *State) bury(prev *KV, rev Revision) {
 	kv := &KV{Key: prev.Key, Mod: rev}
 	kv.prev.Store(prev)
-	s.keys.put(kv, -1)
+	s.keys.put(kv)
 	s.record(kv, prev)
 }
 
@@ -426,7 +439,7 @@ func (s *State) Prune(limit int) (more bool) {
 	}
 	n := min(limit, len(s.toPrune))
 	for _, c := range s.toPrune[:n] {
-		s.pruneKey(c.KV.Key)
+		s.prune(c.KV)
 	}
 	if s.toPrune = s.toPrune[n:]; len(s.toPrune) == 0 {
 		s.toPrune = nil
@@ -442,23 +455,13 @@ func (s *State) cutLog() {
 	s.log = slices.Clone(s.log[n:])
 }
 
-// pruneKey cuts a key's history below its newest version under the pruned
-// revision, and takes the key out if that is a tombstone and the last.
-func (s *State) pruneKey(key string) {
-	floor := Revision(s.pruned.Load())
-	var newer *KV
-	base := s.keys.root.get(key)
-	for base != nil && base.Mod >= floor {
-		newer, base = base, base.prev.Load()
-	}
-	switch {
-	case base == nil:
-	case base.Live():
-		base.prev.Store(nil)
-	case newer != nil:
-		newer.prev.Store(nil)
-	default:
-		s.keys.remove(key)
+// prune cuts off what came before a version below the compacted revision: who
+// reads there or above finds that version, or a newer one. A tombstone that is
+// still the newest goes altogether; one that is not, with the version after it.
+func (s *State) prune(kv *KV) {
+	kv.prev.Store(nil)
+	if !kv.Live() && s.keys.root.get(kv.Key) == kv {
+		s.keys.remove(kv.Key)
 	}
 }
 

@@ -2,7 +2,6 @@ package mvcc
 
 import (
 	"slices"
-	"sort"
 	"strings"
 )
 
@@ -18,7 +17,7 @@ type tree struct {
 // owner is an identity; a node with the tree's owner is not shared.
 type owner struct{ _ byte }
 
-const maxItems = 64 // of a leaf; children of an inner node
+const maxItems = 32 // of a leaf; children of an inner node; one less at rest
 
 // node is a leaf (kids nil) or an inner node (items nil, len(kids) =
 // len(seps)+1; every key below kids[i] is < seps[i] <= every key below kids[i+1]).
@@ -30,9 +29,30 @@ type node struct {
 	seps  []string
 }
 
+// newLeaf and newInner make a node and the room for all that it may hold in
+// one piece: nodes are copied at every turn.
+func newLeaf(o *owner) *node {
+	n := &struct {
+		node
+		items [maxItems]*KV
+	}{}
+	n.node.owner, n.node.items = o, n.items[:0]
+	return &n.node
+}
+
+func newInner(o *owner) *node {
+	n := &struct {
+		node
+		kids [maxItems]*node
+		seps [maxItems - 1]string
+	}{}
+	n.node.owner, n.node.kids, n.node.seps = o, n.kids[:0], n.seps[:0]
+	return &n.node
+}
+
 func newTree() tree {
 	o := new(owner)
-	return tree{root: &node{owner: o}, owner: o}
+	return tree{root: newLeaf(o), owner: o}
 }
 
 // freeze returns the root as it stands; the tree copies before it changes
@@ -42,17 +62,21 @@ func (t *tree) freeze() *node {
 	return t.root
 }
 
+// own returns n if the tree may change it, otherwise a copy.
 func (t *tree) own(n *node) *node {
 	if n.owner == t.owner {
 		return n
 	}
-	c := &node{owner: t.owner, live: n.live}
+	var c *node
 	if n.kids == nil {
-		c.items = append(make([]*KV, 0, min(maxItems, len(n.items)+8)), n.items...)
-		return c
+		c = newLeaf(t.owner)
+		c.items = append(c.items, n.items...)
+	} else {
+		c = newInner(t.owner)
+		c.kids = append(c.kids, n.kids...)
+		c.seps = append(c.seps, n.seps...)
 	}
-	c.kids = append(make([]*node, 0, min(maxItems, len(n.kids)+4)), n.kids...)
-	c.seps = append(make([]string, 0, min(maxItems, len(n.seps)+4)), n.seps...)
+	c.live = n.live
 	return c
 }
 
@@ -86,61 +110,71 @@ func (n *node) get(key string) *KV {
 	return nil
 }
 
-// put makes kv the newest version of its key. delta is the change in the
-// count of live keys: -1, 0 or 1.
-func (t *tree) put(kv *KV, delta int) {
+// put makes kv the newest version of its key, and returns the one before it;
+// nil if there was none.
+func (t *tree) put(kv *KV) (old *KV) {
 	t.root = t.own(t.root)
-	right, sep := t.insert(t.root, kv, delta)
-	if right != nil {
+	old = t.insert(t.root, kv)
+	if t.root.full() {
 		left := t.root
-		t.root = &node{
-			owner: t.owner,
-			live:  left.live + right.live,
-			kids:  append(make([]*node, 0, 4), left, right),
-			seps:  append(make([]string, 0, 4), sep),
-		}
+		right, sep := left.split(kv.Key)
+		t.root = newInner(t.owner)
+		t.root.live = left.live + right.live
+		t.root.kids = append(t.root.kids, left, right)
+		t.root.seps = append(t.root.seps, sep)
 	}
+	return old
 }
 
-// insert puts kv below n, which t owns, and returns what n split off, if it
-// had to, with the smallest key that belongs there.
-func (t *tree) insert(n *node, kv *KV, delta int) (*node, string) {
-	n.live += delta
+// insert puts kv below n, which t owns. It may leave n full.
+func (t *tree) insert(n *node, kv *KV) (old *KV) {
 	if n.kids == nil {
 		i, ok := n.search(kv.Key)
 		if ok {
-			n.items[i] = kv
-			return nil, ""
+			old, n.items[i] = n.items[i], kv
+		} else {
+			n.items = slices.Insert(n.items, i, kv)
 		}
-		n.items = slices.Insert(n.items, i, kv)
-		if len(n.items) < maxItems {
-			return nil, ""
+	} else {
+		i := n.child(kv.Key)
+		kid := t.own(n.kids[i])
+		n.kids[i] = kid
+		old = t.insert(kid, kv)
+		if kid.full() {
+			right, sep := kid.split(kv.Key)
+			n.kids = slices.Insert(n.kids, i+1, right)
+			n.seps = slices.Insert(n.seps, i, sep)
 		}
-		return n.splitLeaf(i)
 	}
-	i := n.child(kv.Key)
-	kid := t.own(n.kids[i])
-	n.kids[i] = kid
-	right, sep := t.insert(kid, kv, delta)
-	if right == nil {
-		return nil, ""
+	if kv.Live() {
+		n.live++
 	}
-	n.kids = slices.Insert(n.kids, i+1, right)
-	n.seps = slices.Insert(n.seps, i, sep)
-	if len(n.kids) < maxItems {
-		return nil, ""
+	if old.Live() {
+		n.live--
+	}
+	return old
+}
+
+func (n *node) full() bool { return len(n.items) == maxItems || len(n.kids) == maxItems }
+
+// split takes the right part of a full node off, and returns it with the
+// smallest key that belongs there. key is the one that filled the node.
+func (n *node) split(key string) (right *node, sep string) {
+	if n.kids == nil {
+		return n.splitLeaf(key)
 	}
 	return n.splitInner()
 }
 
-// splitLeaf halves a full leaf; where the last insertion was at its end, keys
-// are likely to come in order, and the left part keeps all it can.
-func (n *node) splitLeaf(last int) (*node, string) {
+// splitLeaf halves a leaf; where it was filled at its end, keys are likely to
+// come in order, and the left part keeps all it can.
+func (n *node) splitLeaf(key string) (*node, string) {
 	m := len(n.items) / 2
-	if last == len(n.items)-1 {
-		m = len(n.items) - 8
+	if n.items[len(n.items)-1].Key == key {
+		m = len(n.items) - 4
 	}
-	right := &node{owner: n.owner, items: append(make([]*KV, 0, maxItems), n.items[m:]...)}
+	right := newLeaf(n.owner)
+	right.items = append(right.items, n.items[m:]...)
 	clear(n.items[m:])
 	n.items = n.items[:m]
 	for _, kv := range right.items {
@@ -155,11 +189,9 @@ func (n *node) splitLeaf(last int) (*node, string) {
 func (n *node) splitInner() (*node, string) {
 	m := len(n.kids) / 2
 	sep := n.seps[m-1]
-	right := &node{
-		owner: n.owner,
-		kids:  append(make([]*node, 0, maxItems), n.kids[m:]...),
-		seps:  append(make([]string, 0, maxItems), n.seps[m:]...),
-	}
+	right := newInner(n.owner)
+	right.kids = append(right.kids, n.kids[m:]...)
+	right.seps = append(right.seps, n.seps[m:]...)
 	clear(n.kids[m:])
 	clear(n.seps[m-1:])
 	n.kids, n.seps = n.kids[:m], n.seps[:m-1]
@@ -179,7 +211,7 @@ func (t *tree) remove(key string) {
 		t.root = t.root.kids[0]
 	}
 	if t.root.kids != nil && len(t.root.kids) == 0 {
-		t.root = &node{owner: t.owner}
+		t.root = newLeaf(t.owner)
 	}
 }
 
@@ -266,5 +298,5 @@ func (n *node) ascend(r KeyRange, yield func(*KV) bool) bool {
 
 // sortChanges orders the changes of one revision by key.
 func sortChanges(c []Change) {
-	sort.Slice(c, func(i, j int) bool { return c[i].KV.Key < c[j].KV.Key })
+	slices.SortFunc(c, func(a, b Change) int { return strings.Compare(a.KV.Key, b.KV.Key) })
 }

@@ -71,6 +71,13 @@ func items(root *node) (out []*KV) {
 	return out
 }
 
+func mustReplace(t *testing.T, got, want *KV) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("put replaced %v, want %v", got, want)
+	}
+}
+
 // TestTree puts, buries and removes keys at random, growing and shrinking by
 // turns, and compares with a sorted slice. Frozen copies must not notice.
 func TestTree(t *testing.T) {
@@ -108,18 +115,14 @@ func TestTree(t *testing.T) {
 				switch {
 				case old.Live() && (!growing || r.IntN(8) == 0):
 					kv := &KV{Key: key}
-					tr.put(kv, -1)
+					mustReplace(t, tr.put(kv), old)
 					want[key] = kv
 				case old != nil && !old.Live() && !growing:
 					tr.remove(key)
 					delete(want, key)
 				case growing || r.IntN(10) == 0:
-					delta := 1
-					if old.Live() {
-						delta = 0
-					}
 					kv := &KV{Key: key, Version: 1}
-					tr.put(kv, delta)
+					mustReplace(t, tr.put(kv), old)
 					want[key] = kv
 				}
 				if r.IntN(500) == 0 {
@@ -129,7 +132,7 @@ func TestTree(t *testing.T) {
 			if !growing && r.IntN(2) == 0 { // down to nothing
 				for key, kv := range want {
 					if kv.Live() {
-						tr.put(&KV{Key: key}, -1)
+						tr.put(&KV{Key: key})
 					}
 					tr.remove(key)
 					delete(want, key)
@@ -176,7 +179,7 @@ func TestTreeInOrder(t *testing.T) {
 	tr := newTree()
 	const n = 10000
 	for i := range n {
-		tr.put(&KV{Key: fmt.Sprintf("%06d", i), Version: 1}, 1)
+		tr.put(&KV{Key: fmt.Sprintf("%06d", i), Version: 1})
 	}
 	mustBeATree(t, tr.root)
 	leaves := 0

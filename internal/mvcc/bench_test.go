@@ -1,0 +1,153 @@
+package mvcc
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+const benchKeys = 100_000
+
+func benchKey(i int) string {
+	return fmt.Sprintf("/registry/pods/namespace-%03d/pod-%06d", i%100, i)
+}
+
+// benchState holds benchKeys keys of size bytes each.
+func benchState(size int) *State {
+	s := New()
+	value := bytes.Repeat([]byte("v"), size)
+	b := &Batch{Writer: 1}
+	for i := range benchKeys {
+		b.Requests = append(b.Requests, Request{Kind: Txn, Then: []Op{{Kind: OpPut, Range: KeyRange{Key: benchKey(i)}, Value: value}}})
+		if len(b.Requests) == 1000 {
+			b.Number++
+			s.Apply(s.Slot()+1, b, false)
+			b.Requests = b.Requests[:0]
+		}
+	}
+	return s
+}
+
+// BenchmarkPut is a put on an existing key, as the replica does it: applied,
+// then a view taken, in batches of so many. Every so often it compacts, as an
+// API server asks for.
+func BenchmarkPut(b *testing.B) {
+	value := bytes.Repeat([]byte("v"), 256)
+	for _, size := range []int{1, 16, 128} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			s := benchState(256)
+			in := &Batch{Writer: 1, Number: 1 << 32}
+			at := 0
+			for range 256 { // in flight at once, at most
+				in.Requests = append(in.Requests, Request{Kind: Txn})
+			}
+			in.Requests = in.Requests[:size]
+			ops := make([]Op, size)
+			b.ReportAllocs()
+			for n := 0; n < b.N; n += size {
+				for i := range in.Requests {
+					at = (at + 7919) % benchKeys
+					ops[i] = Op{Kind: OpPut, Range: KeyRange{Key: benchKeyOf[at]}, Value: value}
+					in.Requests[i].Then = ops[i : i+1]
+				}
+				in.Number++
+				if res := s.Apply(s.Slot()+1, in, true); res[0].Err != nil {
+					b.Fatal(res[0].Err)
+				}
+				s.View()
+				if n%(1<<18) < size && s.rev > 1<<18 {
+					s.applyCompact(s.rev - 1<<17)
+				}
+				s.Prune(2 * size)
+			}
+		})
+	}
+}
+
+// benchKeyOf spares the benchmarks from making keys.
+var benchKeyOf = func() (keys [benchKeys]string) {
+	for i := range keys {
+		keys[i] = benchKey(i)
+	}
+	return keys
+}()
+
+func BenchmarkView(b *testing.B) {
+	s := benchState(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.View()
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	v := benchState(256).View()
+	for name, q := range map[string]struct {
+		r KeyRange
+		o ReadOptions
+	}{
+		"one":          {KeyRange{Key: benchKey(4711)}, ReadOptions{Limit: 1}},
+		"count 100000": {KeyRange{"/registry/pods/", "/registry/pods0"}, ReadOptions{CountOnly: true}},
+		"page of 500":  {KeyRange{"/registry/pods/", "/registry/pods0"}, ReadOptions{Limit: 500}},
+		"all 100000":   {KeyRange{"/registry/pods/", "/registry/pods0"}, ReadOptions{}},
+		"all before":   {KeyRange{"/registry/pods/", "/registry/pods0"}, ReadOptions{Revision: v.rev - 1}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if res, err := v.Read(q.r, q.o); err != nil || res.Count == 0 {
+					b.Fatal(res, err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkParts(b *testing.B) {
+	f := benchState(1024).Freeze()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f.Parts(func(p []byte) error { b.SetBytes(int64(len(p))); return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkThaw is 100,000 keys of 1 KB, on one core.
+func BenchmarkThaw(b *testing.B) {
+	p := parts(b, benchState(1024))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := thaw(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWire is the wire form of a batch of 128 puts of 256 bytes.
+func BenchmarkWire(b *testing.B) {
+	var requests []Request
+	for i := range 128 {
+		requests = append(requests, Request{
+			Kind:     Txn,
+			Compares: []Compare{{Range: KeyRange{Key: benchKey(i)}, Target: TargetMod, Int: int64(i)}},
+			Then:     []Op{{Kind: OpPut, Range: KeyRange{Key: benchKey(i)}, Value: make([]byte, 256)}},
+		})
+	}
+	encoded := AppendRequests(nil, pointers(requests))
+	b.Run("append", func(b *testing.B) {
+		b.ReportAllocs()
+		var dst []byte
+		for b.Loop() {
+			dst = AppendRequests(dst[:0], pointers(requests))
+		}
+	})
+	b.Run("parse", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := ParseRequests(encoded); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
