@@ -40,6 +40,7 @@ type watchStream struct {
 
 	watchers map[int64]*watcher
 	nextID   int64
+	furthest mvcc.Revision         // the latest start that any watcher asked for
 	follows  map[mvcc.KeyRange]int // how many watchers a range of the feed has
 
 	// live watchers have been given all up to seen; those behind are given
@@ -319,6 +320,7 @@ func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 	}
 	rev := view.Revision()
 	ws.watchers[w.id] = w
+	ws.furthest = max(ws.furthest, w.start)
 	w.next = w.start
 	switch {
 	case w.start == 0:
@@ -405,9 +407,11 @@ func (ws *watchStream) sendProgress() error {
 	if err != nil || len(ws.watchers) == 0 {
 		return err
 	}
-	for _, w := range ws.watchers {
-		if w.start > view.Revision() {
-			return nil
+	if ws.furthest > view.Revision() {
+		for _, w := range ws.watchers {
+			if w.start > view.Revision() {
+				return nil
+			}
 		}
 	}
 	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(view.Revision()), WatchId: noWatch})
