@@ -131,6 +131,48 @@ func TestSnapshotMark(t *testing.T) {
 	}
 }
 
+func TestFloorMark(t *testing.T) {
+	m := FloorMark{Slot: 1 << 40}
+	b := m.Append(nil)
+	back, err := ParseFloorMark(b)
+	if err != nil || back != m {
+		t.Errorf("%+v came back as %+v, %v", m, back, err)
+	}
+	for _, bad := range [][]byte{nil, b[1:], append(bytes.Clone(b), 0)} {
+		if _, err := ParseFloorMark(bad); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d bytes: %v", len(bad), err)
+		}
+	}
+}
+
+// Take extends the chain whatever the record is, and says why it is void.
+func TestTake(t *testing.T) {
+	a, b := longChains(5), longChains(5)
+	h := Header{Journal: ours, Number: 1, Anchor: 3, AnchorChain: a.ring[3], Kind: Batch}
+	good := Append(nil, &h, []byte("body"), false)
+	got, body, err := a.Take(ours, good)
+	if err != nil || got != h || string(body) != "body" {
+		t.Errorf("%+v, %q, %v", got, body, err)
+	}
+	b.Extend(DigestOf(good))
+	for _, bad := range []struct {
+		rec  []byte
+		want error
+	}{
+		{[]byte("no record"), ErrMalformed},
+		{nil, ErrMalformed},
+		{Append(nil, &Header{Journal: theirs, Kind: Batch}, nil, false), ErrForeign},
+	} {
+		if _, _, err := a.Take(ours, bad.rec); !errors.Is(err, bad.want) {
+			t.Errorf("%q: %v", bad.rec, err)
+		}
+		b.Extend(DigestOf(bad.rec))
+	}
+	if *a != *b {
+		t.Error("the chains differ")
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	put := mvcc.AppendRequests(nil, []*mvcc.Request{{Kind: mvcc.Txn, Then: []mvcc.Op{{Kind: mvcc.OpPut, Range: mvcc.KeyRange{Key: "k"}, Value: []byte("v")}}}})
 	f.Add(Append(nil, &someHeader, put, false))
