@@ -77,6 +77,7 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 		l.onVoid(slot, h, err)
 		return settled{}, l.snaps.passed(l, slot, h)
 	}
+	l.pace.applied(slot, head.Writer)
 	if head.Writer != l.writer {
 		l.foreign = slot
 	} else if h.ours == nil {

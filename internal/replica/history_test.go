@@ -209,13 +209,15 @@ func testHistory(t *testing.T, seed uint64, depth int) {
 	} else if res == porcupine.Unknown {
 		t.Log("porcupine gave up; the history is neither proved nor refuted")
 	}
-	for i, f := range faults {
+	applied, late := 0, 0
+	for _, f := range faults {
 		if err := f.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if c := f.Counts(); c.FailApplied == 0 || c.Late == 0 {
-			t.Errorf("replica %d met too few faults: %+v", i, c)
-		}
+		applied, late = applied+f.Counts().FailApplied, late+f.Counts().Late
+	}
+	if applied == 0 || late == 0 {
+		t.Errorf("met too few faults to mean anything: %d answers lost, %d writes late", applied, late)
 	}
 	sameState(t, rs)
 }

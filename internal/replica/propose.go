@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
@@ -126,6 +127,7 @@ type batch struct {
 	body      []byte
 	// As it was last placed:
 	slot   journal.Slot
+	sent   time.Time
 	head   record.Header
 	rec    []byte
 	digest record.Digest

@@ -32,6 +32,8 @@ type loop struct {
 	open    map[mvcc.BatchNumber]*batch // placed at least once, no outcome yet
 	again   []*batch                    // lost their slot; to be placed anew, in order
 	foreign journal.Slot                // the last slot that another writer won
+	pace    pace                        // where batches are placed
+	empty   journal.Slot                // an empty slot below records of ours that landed; 0: none
 
 	placed  chan placement
 	fetched chan fetch
@@ -51,6 +53,7 @@ const (
 	fetchLimit   = 64
 	tick         = 500 * time.Millisecond
 	pruneAtOnce  = 512
+	pipeline     = 8  // batches in flight at most
 	aloneFor     = 64 // slots without another writer, before batches are pipelined
 	maxBatchSize = 4 << 20
 )
@@ -68,6 +71,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		known:   map[journal.Slot]held{},
 		flying:  map[journal.Slot]*batch{},
 		open:    map[mvcc.BatchNumber]*batch{},
+		pace:    pace{me: r.writer},
 		placed:  make(chan placement),
 		fetched: make(chan fetch),
 	}
@@ -143,20 +147,32 @@ func (l *loop) learn(slot journal.Slot, h held) {
 // launch places batches while there are some and the journal takes more.
 func (l *loop) launch() {
 	for l.ready && len(l.flying) < l.depth() {
-		b := l.nextBatch()
+		slot, fill := l.pick()
+		b := l.nextBatch(fill)
 		if b == nil {
 			return
 		}
-		b.slot = l.next
+		b.slot, b.sent = slot, time.Now()
 		b.encode(record.Header{
 			Journal: l.info.ID, Writer: l.writer,
 			Anchor: l.chains.Slot(), AnchorChain: l.chains.Last(),
 		}, l.cfg.CompressFrom)
-		l.next++
-		l.flying[b.slot] = b
+		l.next = max(l.next, slot+1)
+		l.flying[slot] = b
 		l.open[b.number] = b
 		l.group.Go(func() error { return l.place(b) })
 	}
+}
+
+// pick is the slot for the next batch: an empty one that holds up records of
+// ours above it, to be filled even with nothing to say; otherwise past all
+// that is known or in flight, by the lead that contention has taught.
+func (l *loop) pick() (slot journal.Slot, fill bool) {
+	if l.empty > l.state.Slot() && l.flying[l.empty] == nil {
+		return l.empty, true
+	}
+	last := l.state.Slot() + journal.Slot(l.info.Depth)
+	return min(l.pace.aim(l.next, time.Now()), max(l.next, last)), false
 }
 
 // depth is how many batches may be in flight. Beside another writer it is
@@ -165,10 +181,10 @@ func (l *loop) depth() int {
 	if l.foreign != 0 && l.state.Slot() < l.foreign+aloneFor {
 		return 1
 	}
-	return l.info.Depth
+	return min(l.info.Depth, pipeline)
 }
 
-func (l *loop) nextBatch() *batch {
+func (l *loop) nextBatch(fill bool) *batch {
 	for len(l.again) > 0 {
 		b := l.again[0]
 		l.again = l.again[1:]
@@ -177,7 +193,7 @@ func (l *loop) nextBatch() *batch {
 		}
 	}
 	proposals := l.queue.take(l.maxBatch())
-	if len(proposals) == 0 {
+	if len(proposals) == 0 && !fill {
 		return nil
 	}
 	l.number++
@@ -194,6 +210,7 @@ func (r *Replica) maxBatch() int { return min(r.info.MaxRecord-record.Overhead-1
 
 func (l *loop) onPlaced(p placement) error {
 	delete(l.flying, p.batch.slot)
+	l.pace.placed(time.Since(p.batch.sent), p.taken)
 	switch {
 	case p.err != nil:
 		return fmt.Errorf("append slot %d: %w", p.batch.slot, p.err)
@@ -201,11 +218,18 @@ func (l *loop) onPlaced(p placement) error {
 		// What holds the slot is read and applied in its turn. If it is ours
 		// after all, the copy that is placed anew is void on every replica.
 		l.foreign = max(l.foreign, p.batch.slot)
-		l.again = append(l.again, p.batch)
+		if len(p.batch.proposals) > 0 || p.batch.kind != record.Batch {
+			l.again = append(l.again, p.batch)
+		} else {
+			delete(l.open, p.batch.number) // it was to fill the slot, and somebody did
+		}
 		l.fetch()
 	default:
 		l.learn(p.batch.slot, held{rec: p.batch.rec, ours: p.batch})
 		l.cfg.Notifier.Active()
+		if p.batch.slot > l.state.Slot()+1 {
+			l.fetch() // what is below it?
+		}
 	}
 	return nil
 }
@@ -240,6 +264,8 @@ func (l *loop) onFetched(f fetch) error {
 		l.fetch()
 		return nil
 	}
+	l.pace.tail(time.Now())
+	l.sawEmpty(f.from + journal.Slot(len(f.recs)))
 	if !l.ready {
 		l.ready = true
 		close(l.Replica.ready)
@@ -253,6 +279,15 @@ func (l *loop) onFetched(f fetch) error {
 		l.fetch()
 	}
 	return nil
+}
+
+// sawEmpty notes that a slot was empty. Where it holds up records of ours that
+// landed above it, it is to be filled.
+func (l *loop) sawEmpty(slot journal.Slot) {
+	l.empty = 0
+	if slot == l.state.Slot()+1 && len(l.known) > 0 && l.flying[slot] == nil {
+		l.empty = slot
+	}
 }
 
 // giveUp settles what is left when the loop has ended.
