@@ -28,13 +28,14 @@ func TestCheckPerf(t *testing.T) {
 		t.Run(load, func(t *testing.T) {
 			xb := program.StartXB(t, program.FileJournal(t))
 			out, err := exec.CommandContext(t.Context(), etcdctl, "--endpoints", xb.Endpoint, "check", "perf", "--load", load).CombinedOutput()
+			said := bytes.Join(verdicts.FindAll(out, -1), []byte("\n"))
 			if err != nil {
-				t.Errorf("etcdctl check perf: %v\n%s", err, out)
+				t.Fatalf("etcdctl check perf: %v\n%s", err, said)
 			}
-			t.Logf("%s", bytes.Join(verdicts.FindAll(out, -1), []byte("\n")))
+			t.Logf("%s", said)
 		})
 	}
 }
 
-// verdicts are the lines in which etcdctl judges, without its progress bar.
-var verdicts = regexp.MustCompile(`(PASS|FAIL).*`)
+// verdicts is what etcdctl says beside its progress bar.
+var verdicts = regexp.MustCompile(`(PASS|FAIL|Error).*`)

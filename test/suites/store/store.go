@@ -34,8 +34,6 @@ const variable = "XB_SUITE_JOURNAL"
 
 // Options say how to serve. The zero value is useful.
 type Options struct {
-	// Addr is HOST:PORT; empty for a free port on loopback.
-	Addr string
 	// TLS is nil for plain text.
 	TLS *tls.Config
 	// ProgressInterval is etcd's WatchProgressNotifyInterval; 0 for its default.
@@ -46,17 +44,20 @@ type Options struct {
 // where.
 func Start(t testing.TB, opts Options) (endpoint string) {
 	t.Helper()
-	if opts.Addr == "" {
-		opts.Addr = "127.0.0.1:0"
-	}
-	lis, err := net.Listen("tcp", opts.Addr)
+	return Serve(t, openJournal(t), opts)
+}
+
+// Serve serves the etcd API on a replica of journal until the test ends, and
+// returns where.
+func Serve(t testing.TB, journal journal.Store, opts Options) (endpoint string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("listen for the etcd API: %v", err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	j := openJournal(t)
 	polling := notify.NewPolling(100*time.Millisecond, time.Second)
-	r := replica.New(replica.Config{Store: j, Notifier: polling, Logger: log})
+	r := replica.New(replica.Config{Store: journal, Notifier: polling, Logger: log})
 	scheme := "http"
 	if opts.TLS != nil {
 		scheme = "https"

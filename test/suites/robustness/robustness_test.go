@@ -1,0 +1,261 @@
+// Package robustness puts etcd's own robustness traffic on several replicas of
+// one journal while things fail, and asks etcd's own validation about what the
+// clients saw: linearizable and serializable reads, and watches that are
+// ordered, unique, atomic, reliable, resumable and bookmarkable, with true
+// previous values.
+package robustness
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"go.etcd.io/etcd/tests/v3/robustness/client"
+	"go.etcd.io/etcd/tests/v3/robustness/identity"
+	"go.etcd.io/etcd/tests/v3/robustness/model"
+	"go.etcd.io/etcd/tests/v3/robustness/report"
+	"go.etcd.io/etcd/tests/v3/robustness/traffic"
+	"go.etcd.io/etcd/tests/v3/robustness/validate"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"github.com/xbernetes/xbernetes/internal/devstore"
+	"github.com/xbernetes/xbernetes/internal/devstore/storetest"
+	"github.com/xbernetes/xbernetes/internal/journal/faultlog"
+	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+	"github.com/xbernetes/xbernetes/test/suites/program"
+	"github.com/xbernetes/xbernetes/test/suites/store"
+)
+
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+var workloads = map[string]traffic.Traffic{
+	"kubernetes": traffic.Kubernetes,
+	"etcd":       traffic.EtcdPutDeleteLease,
+}
+
+// TestFaults is three replicas on a journal that fails, loses answers, stalls
+// and lets writes land late.
+func TestFaults(t *testing.T) {
+	for name, workload := range workloads {
+		t.Run(name, func(t *testing.T) {
+			log := memlog.New(memlog.Options{})
+			var endpoints []string
+			for i := range 3 {
+				seed := rand.Uint64() | 1
+				t.Logf("faults of replica %d have the seed %d", i, seed)
+				faulty, err := faultlog.New(log.Open(), faultlog.Config{
+					Seed: seed, Fail: 0.05, FailApplied: 0.05, Late: 0.05, Delay: 0.2, ReadFail: 0.02, MaxLate: 300 * time.Millisecond, MaxDelay: 20 * time.Millisecond,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					t.Logf("replica %d met %+v", i, faulty.Counts())
+					faulty.Close()
+				})
+				endpoints = append(endpoints, store.Serve(t, faulty, store.Options{}))
+			}
+			reports := drive(t, endpoints, workload, func() { <-time.After(8 * time.Second) })
+			check(t, workload, reports, persisted(t, log.Open()))
+		})
+	}
+}
+
+// TestKills is two processes of xb etcd on one bucket, each of them killed
+// again and again.
+func TestKills(t *testing.T) {
+	const bucket, prefix = "robustness", "journal"
+	account := devstore.Account{AccessKey: "vendor", SecretKey: "vendor-secret", Owner: true}
+	t.Setenv("AWS_ACCESS_KEY_ID", account.AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", account.SecretKey)
+	for name, workload := range workloads {
+		t.Run(name, func(t *testing.T) {
+			s3 := storetest.Start(t, devstore.Config{Dir: t.TempDir(), Bucket: bucket, Accounts: []devstore.Account{account}})
+			url := "s3://" + bucket + "/" + prefix + "?endpoint=" + s3.Endpoint()
+			servers := []*program.XB{program.StartXB(t, url), program.StartXB(t, url)}
+			reports := drive(t, []string{servers[0].Endpoint, servers[1].Endpoint}, workload, func() {
+				for i := range 6 {
+					<-time.After(time.Second)
+					servers[i%len(servers)].Kill()
+					<-time.After(200 * time.Millisecond)
+					servers[i%len(servers)].Restart()
+				}
+				<-time.After(time.Second)
+			})
+			log, err := s3log.Open(t.Context(), s3log.Config{
+				Bucket: bucket, Prefix: prefix, Endpoint: s3.Endpoint(), PathStyle: true, ReadOnly: true,
+				Credentials: credentials.NewStaticCredentialsProvider(account.AccessKey, account.SecretKey, ""),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer log.Close()
+			check(t, workload, reports, persisted(t, log))
+		})
+	}
+}
+
+// TestTampered shows that the validation can fail: it must miss an event that
+// a watch did not give, and a write that the journal does not hold.
+func TestTampered(t *testing.T) {
+	log := memlog.New(memlog.Options{})
+	workload := traffic.Kubernetes
+	reports := drive(t, []string{store.Serve(t, log.Open(), store.Options{})}, workload, func() { <-time.After(time.Second) })
+	requests := persisted(t, log.Open())
+	check(t, workload, reports, requests)
+
+	half := len(requests) / 2
+	if err := judge(workload, reports, slices.Delete(slices.Clone(requests), half, half+1)).Error(); err == nil {
+		t.Error("a write is not in the journal, and nothing is said of it")
+	}
+	dropEvent(t, reports)
+	if result := judge(workload, reports, requests); result.Watch.Error() == nil {
+		t.Error("a watch lacks an event, and nothing is said of it")
+	}
+}
+
+// dropEvent takes one event out of the middle of what one watch gave.
+func dropEvent(t *testing.T, reports []report.ClientReport) {
+	for i := range reports {
+		for j := range reports[i].Watch {
+			responses := reports[i].Watch[j].Responses
+			for k := 1; k < len(responses)-1; k++ {
+				if len(responses[k].Events) == 1 && len(responses[k+1].Events) > 0 {
+					responses[k].Events = nil
+					return
+				}
+			}
+		}
+	}
+	t.Fatal("no watch gave three events")
+}
+
+// drive puts the workload on the endpoints while disturb runs, and returns
+// what all clients saw. Afterwards nothing may be disturbed any more.
+func drive(t *testing.T, endpoints []string, workload traffic.Traffic, disturb func()) []report.ClientReport {
+	t.Helper()
+	traffic.RequestTimeout = time.Second // there are more tests than cores
+	baseTime, ids := time.Now(), identity.NewIDProvider()
+	workers, watchers := client.NewSet(ids, baseTime), client.NewSet(ids, baseTime)
+	defer workers.Close()
+	defer watchers.Close()
+	if err := traffic.CheckEmptyDatabaseAtStart(t.Context(), zap.NewNop(), endpoints, workers); err != nil {
+		t.Fatal(err)
+	}
+	var g errgroup.Group
+	lastRevision := make(chan int64, 1)
+	g.Go(func() error {
+		return client.CollectClusterWatchEvents(t.Context(), client.CollectClusterWatchEventsParam{
+			Lg: zap.NewNop(), Endpoints: endpoints, MaxRevisionChan: lastRevision, ClientSet: watchers,
+		})
+	})
+	wait := simulate(t, workers, endpoints, workload)
+	disturb()
+	wait()
+	lastRevision <- lastWrite(t, workers, endpoints)
+	if err := g.Wait(); err != nil {
+		t.Fatalf("watch until the end: %v", err)
+	}
+	return slices.Concat(workers.Reports(), watchers.Reports())
+}
+
+// simulate starts clients that read, write, watch and compact. The function it
+// returns stops them.
+func simulate(t *testing.T, clients *client.ClientSet, endpoints []string, workload traffic.Traffic) (stop func()) {
+	t.Helper()
+	profile := traffic.KeyValueMedium
+	watches := traffic.WatchDefault
+	compaction := traffic.CompactionDefault
+	limiter := rate.NewLimiter(rate.Limit(profile.MaximalQPS), profile.BurstableQPS)
+	keys, objects := traffic.NewKeyStore(10, "key"), traffic.NewKubernetesStorage()
+	finish := make(chan struct{})
+	var wg sync.WaitGroup
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(traffic.SimulateKeyValueTraffic(t.Context(), &wg, &profile, endpoints, clients, workload, traffic.RunTrafficLoopParam{
+		QPSLimiter:                         limiter,
+		IDs:                                clients.IdentityProvider(),
+		LeaseIDStorage:                     identity.NewLeaseIDStorage(),
+		NonUniqueRequestConcurrencyLimiter: traffic.NewConcurrencyLimiter(profile.MaxNonUniqueRequestConcurrency),
+		KeyStore:                           keys, Storage: objects, Finish: finish,
+	}))
+	must(traffic.SimulateWatchTraffic(t.Context(), &wg, &watches, endpoints, clients, workload, traffic.RunWatchLoopParam{
+		Config: watches, QPSLimiter: limiter, KeyStore: keys, Storage: objects, Finish: finish, Logger: zap.NewNop(),
+	}))
+	must(traffic.SimulateCompactionTraffic(t.Context(), &wg, &compaction, endpoints, clients, workload, traffic.RunCompactLoopParam{
+		Period: compaction.Period, Finish: finish,
+	}))
+	return func() {
+		close(finish)
+		wg.Wait()
+	}
+}
+
+// lastWrite writes once more, which must succeed for what was unknown before
+// to be settled, and returns its revision.
+func lastWrite(t *testing.T, clients *client.ClientSet, endpoints []string) int64 {
+	t.Helper()
+	c, err := clients.NewClient(endpoints)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		resp, err := c.Put(ctx, "tombstone", "true")
+		cancel()
+		if err == nil {
+			return resp.Header.Revision
+		}
+		if t.Context().Err() != nil {
+			t.Fatalf("the last write does not succeed: %v", err)
+		}
+	}
+}
+
+func judge(workload traffic.Traffic, reports []report.ClientReport, requests []model.EtcdRequest) validate.RobustnessResult {
+	return judgeTo(zap.NewNop(), workload, reports, requests)
+}
+
+func judgeTo(log *zap.Logger, workload traffic.Traffic, reports []report.ClientReport, requests []model.EtcdRequest) validate.RobustnessResult {
+	return validate.ValidateAndReturnVisualize(log, validate.Config{ExpectRevisionUnique: workload.ExpectUniqueRevision()}, reports, requests, 5*time.Minute)
+}
+
+// check fails the test unless etcd's validation has looked at everything, and
+// found nothing.
+func check(t *testing.T, workload traffic.Traffic, reports []report.ClientReport, requests []model.EtcdRequest) {
+	t.Helper()
+	operations, failed, events := 0, 0, 0
+	for _, r := range reports {
+		operations += len(r.KeyValue)
+		events += r.WatchEventCount()
+		for _, op := range r.KeyValue {
+			if op.Output.(model.MaybeEtcdResponse).Error != "" {
+				failed++
+			}
+		}
+	}
+	t.Logf("%d operations, %d of them without an answer; %d events; %d requests in the journal", operations, failed, events, len(requests))
+	result := judgeTo(zaptest.NewLogger(t, zaptest.Level(zapcore.ErrorLevel)), workload, reports, requests)
+	for name, part := range map[string]validate.Result{
+		"assumptions": result.Assumptions, "linearization": result.Linearization.Result, "watch": result.Watch, "serializable": result.Serializable,
+	} {
+		if part.Status != validate.Success {
+			t.Errorf("%s: %v", name, part)
+		}
+	}
+}
