@@ -26,7 +26,7 @@ const (
 	depth = 8
 	// maxWindow is how many slots one Read asks for at once, and windowBytes
 	// about how much they may hold.
-	maxWindow   = 32
+	maxWindow   = 64
 	windowBytes = 8 << 20
 )
 
