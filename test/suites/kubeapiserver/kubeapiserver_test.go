@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,7 @@ func TestKillStore(t *testing.T) {
 	}
 	checkAcknowledged(ctx, t, client, acknowledged)
 	checkWatched(ctx, t, watched, acknowledged)
+	checkConsistentReads(ctx, t, client)
 }
 
 // startAPIServer runs a kube-apiserver on an etcd endpoint until the test
@@ -325,5 +327,20 @@ func checkWatched(ctx context.Context, t *testing.T, events <-chan watch.Event, 
 		case <-ctx.Done():
 			t.Fatal(ctx.Err())
 		}
+	}
+}
+
+// consistentRead is a line of kube-apiserver's metrics that counts lists which
+// were answered from its cache, once the store's progress had vouched for it.
+var consistentRead = regexp.MustCompile(`(?m)^apiserver_watch_cache_consistent_read_total{fallback="false",group="",resource="configmaps",success="true"} [1-9]`)
+
+func checkConsistentReads(ctx context.Context, t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	metrics, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !consistentRead.Match(metrics) {
+		t.Error("kube-apiserver reads no list consistently from its cache: it does not trust the store's progress")
 	}
 }
