@@ -30,7 +30,7 @@ type result struct {
 	unexplained []string // of those skipped, what skips.txt does not name
 	leftOut     int      // tests that skips.txt keeps from running
 	seconds     float64
-	broken      bool // it did not build, or ended without an answer
+	broken      bool // it did not build, ended without an answer, or tested nothing
 }
 
 func (r result) good() bool { return !r.broken && len(r.failed) == 0 && len(r.unexplained) == 0 }
@@ -74,7 +74,7 @@ func (t target) test(ctx context.Context, only string) (result, error) {
 	broken := cmd.Wait() != nil
 	r := log.result(t)
 	r.leftOut = len(out)
-	r.broken = broken
+	r.broken = broken || only == "" && r.passed == 0
 	if err := ctx.Err(); err != nil {
 		return result{}, err
 	}
