@@ -3,7 +3,19 @@
 // of every request. It never looks at a clock, draws a random number, does
 // I/O or starts a goroutine: two replicas at one slot hold the same state.
 //
-// The semantics follow etcd's mvcc and apply packages, version 3.7.
+// The semantics follow etcd's server/etcdserver/txn and storage/mvcc, version
+// 3.7, with these differences, none of which Kubernetes can see:
+//
+//   - The changes of one revision are in the order of their keys, not of the
+//     operations that made them.
+//   - The value before a change is known for every change that can be read,
+//     also for one made at the compacted revision.
+//   - A put and a delete from a key on (End "\x00") in one transaction are a
+//     duplicate key; etcd overlooks that they overlap.
+//   - A sort target without an order sorts all there is, then cuts; etcd cuts
+//     one past the limit, then sorts.
+//   - A read of a negative revision reads the newest in a transaction too, and
+//     compaction at 0 or below is always ErrCompacted.
 package mvcc
 
 import (

@@ -17,7 +17,7 @@ type View struct {
 	rev     Revision
 	compact Revision
 	root    *node
-	log     []Change // ordered by revision, then key; every change at or above compact
+	log     []Change // ordered by revision, then key; all at or above compact, perhaps some below
 	// pruned is the revision below which versions may have been cut, also in
 	// this view: shared with the state, which raises it before it cuts.
 	pruned *atomic.Int64
@@ -50,7 +50,7 @@ type SortOrder uint8
 
 // The orders of a sort; the numbers are etcd's.
 const (
-	Unsorted SortOrder = iota // by key, ascending
+	Unsorted SortOrder = iota // ascending
 	Ascend
 	Descend
 )
@@ -60,7 +60,7 @@ type ReadOptions struct {
 	Revision  Revision // 0 or less: the newest
 	Limit     int64    // 0 or less: none
 	CountOnly bool
-	KeysOnly  bool       // the KVs keep their values; who encodes them leaves them out
+	KeysOnly  bool       // the KVs keep all; who encodes them leaves out values and, as etcd 3.7, leases
 	Order     SortOrder  // with a Target beside the key, Unsorted means Ascend
 	Target    SortTarget // what is equal stays in the order of keys
 
