@@ -173,36 +173,30 @@ func checkNoGaps(e *env) {
 // race appends n records, each at the first slot that it finds free, and
 // notes where they went.
 func race(ctx context.Context, h journal.Store, racer, n int, acked map[journal.Slot]string) error {
-	next := journal.Slot(1)
-	for i := range n {
+	next, stuck := journal.Slot(1), 0
+	for i := 0; i < n; {
 		rec := fmt.Sprintf("racer %d record %d", racer, i)
-		for {
-			err := h.Append(ctx, next, []byte(rec))
-			if err == nil {
-				acked[next] = rec
-				next++
-				break
-			}
-			if !errors.Is(err, journal.ErrTaken) && !errors.Is(err, journal.ErrAhead) {
-				return fmt.Errorf("racer %d: Append(%d): %w", racer, next, err)
-			}
-			if next, err = tailFrom(ctx, h, next); err != nil {
-				return fmt.Errorf("racer %d: %w", racer, err)
-			}
+		err := h.Append(ctx, next, []byte(rec))
+		switch {
+		case err == nil:
+			acked[next] = rec
+			next, stuck, i = next+1, 0, i+1
+			continue
+		case !errors.Is(err, journal.ErrTaken):
+			return fmt.Errorf("racer %d: Append(%d) after the tail: %w", racer, next, err)
+		case stuck == 1000:
+			return fmt.Errorf("racer %d: slot %d is taken, and Read does not show it", racer, next)
+		}
+		recs, err := h.Read(ctx, next, 1000)
+		if err != nil {
+			return fmt.Errorf("racer %d: Read(%d): %w", racer, next, err)
+		}
+		next, stuck = next+journal.Slot(len(recs)), stuck+1
+		if len(recs) > 0 {
+			stuck = 0
 		}
 	}
 	return nil
-}
-
-// tailFrom returns the slot after the tail, which is not before from. Where
-// only a slot ahead of an empty one was taken, that is a slot below from.
-func tailFrom(ctx context.Context, h journal.Store, from journal.Slot) (journal.Slot, error) {
-	recs, err := h.Read(ctx, from, 1000)
-	for len(recs) > 0 && err == nil {
-		from += journal.Slot(len(recs))
-		recs, err = h.Read(ctx, from, 1000)
-	}
-	return from, err
 }
 
 func checkBufferReuse(e *env) {
