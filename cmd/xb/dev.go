@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -114,6 +115,10 @@ func runDev(ctx context.Context, f *devFlags, out io.Writer) error {
 	}
 	below, storeCtx := errgroup.WithContext(storeCtx)
 	below.Go(func() error { return store.run(storeCtx) })
+	endpoints, err := delayed(storeCtx, below, storeAddr, len(accounts), f.latency)
+	if err != nil {
+		return err
+	}
 
 	above, aboveCtx := errgroup.WithContext(ctx)
 	above.Go(func() error { // the store's end is everybody's
@@ -128,7 +133,7 @@ func runDev(ctx context.Context, f *devFlags, out io.Writer) error {
 		if err := untilListening(aboveCtx, storeAddr); err != nil {
 			return nil // ctx ended first
 		}
-		return runAccounts(aboveCtx, f, accounts, storeAddr, out)
+		return runAccounts(aboveCtx, f, accounts, endpoints, out)
 	})
 	err = above.Wait()
 	if ctx.Err() != nil {
@@ -141,28 +146,36 @@ func runDev(ctx context.Context, f *devFlags, out io.Writer) error {
 	return err
 }
 
+// delayed gives each of n accounts an address of the store, a round trip away.
+func delayed(ctx context.Context, g *errgroup.Group, addr string, n int, latency time.Duration) ([]string, error) {
+	endpoints := slices.Repeat([]string{addr}, n)
+	if latency == 0 {
+		return endpoints, nil
+	}
+	for i := range endpoints {
+		proxy, err := devstore.OpenDelay(devstore.DelayConfig{Target: addr, Latency: latency})
+		if err != nil {
+			return nil, err
+		}
+		endpoints[i] = proxy.Addr()
+		g.Go(func() error { return proxy.Run(ctx) })
+	}
+	return endpoints, nil
+}
+
 // runAccounts runs one server an account, and says what to do with them once
 // all are ready.
-func runAccounts(ctx context.Context, f *devFlags, accounts []account, storeAddr string, out io.Writer) error {
+func runAccounts(ctx context.Context, f *devFlags, accounts []account, endpoints []string, out io.Writer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	servers := make([]*child, len(accounts))
 	taken := map[string]bool{}
 	for i, a := range accounts {
-		endpoint := storeAddr
-		if f.latency > 0 {
-			proxy, err := devstore.OpenDelay(devstore.DelayConfig{Target: storeAddr, Latency: f.latency})
-			if err != nil {
-				return err
-			}
-			endpoint = proxy.Addr()
-			g.Go(func() error { return proxy.Run(ctx) })
-		}
 		addr := freeAddr(devServer + i)
 		if taken[addr] {
 			addr = freeAddr(0)
 		}
 		taken[addr] = true
-		servers[i] = a.server(f.dir, endpoint, addr)
+		servers[i] = a.server(f.dir, endpoints[i], addr)
 		g.Go(func() error { return servers[i].run(ctx) })
 	}
 	g.Go(func() error {

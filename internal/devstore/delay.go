@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
@@ -74,11 +75,29 @@ func (p *DelayProxy) Run(ctx context.Context) error {
 		}
 	}
 	p.port.release()
-	if err := proxy.Start(); err != nil {
+	if err := retake(ctx, proxy.Start); err != nil {
 		return fmt.Errorf("run delay proxy on %s: %w", p.port.addr, err)
 	}
 	close(p.ready)
 	<-ctx.Done()
 	proxy.Stop()
 	return nil
+}
+
+// retake listens on a port that was held until now. Meanwhile the system may
+// have lent it to an outgoing connection; those are short.
+func retake(ctx context.Context, listen func() error) error {
+	ticks := time.NewTicker(50 * time.Millisecond)
+	defer ticks.Stop()
+	for range 100 {
+		if err := listen(); !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticks.C:
+		}
+	}
+	return listen()
 }

@@ -20,8 +20,9 @@ type placement struct {
 
 // fetch is what a Read returned.
 type fetch struct {
-	from journal.Slot
-	recs [][]byte
+	from  journal.Slot
+	limit int
+	recs  [][]byte
 }
 
 // place brings a batch to its slot, until it is known who holds the slot. A
@@ -82,14 +83,14 @@ func (l *loop) settleSlot(b *batch) (placement, error) {
 func (b *batch) wrote(rec []byte) bool { return record.DigestOf(rec) == b.digest }
 
 // read reads from a slot on until the journal answers.
-func (l *loop) read(from journal.Slot) error {
+func (l *loop) read(from journal.Slot, limit int) error {
 	wait := newBackoff(l.Replica, "read the journal")
 	for {
-		recs, err := l.cfg.Store.Read(l.ctx, from, fetchLimit)
+		recs, err := l.cfg.Store.Read(l.ctx, from, limit)
 		if err == nil {
 			wait.over()
 			select {
-			case l.fetched <- fetch{from: from, recs: recs}:
+			case l.fetched <- fetch{from: from, limit: limit, recs: recs}:
 				return nil
 			case <-l.ctx.Done():
 				return l.ctx.Err()

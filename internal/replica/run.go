@@ -38,6 +38,7 @@ type loop struct {
 	placed  chan placement
 	fetched chan fetch
 	asking  *round // answered by the fetch under way, or the next one
+	behind  bool   // the last Read found all that it asked for
 	reading bool   // a fetch is under way
 	hinted  bool   // read again when it is done
 	ready   bool
@@ -71,6 +72,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		known:   map[journal.Slot]held{},
 		flying:  map[journal.Slot]*batch{},
 		open:    map[mvcc.BatchNumber]*batch{},
+		behind:  true,
 		pace:    pace{me: r.writer},
 		placed:  make(chan placement),
 		fetched: make(chan fetch),
@@ -245,8 +247,13 @@ func (l *loop) fetch() {
 	if asked := l.index.take(); asked != nil {
 		l.asking = asked.with(l.asking)
 	}
-	from := l.state.Slot() + 1
-	l.group.Go(func() error { return l.read(from) })
+	// While following, the next record is worth more at once than with the
+	// ones after it; while behind, many are read together.
+	from, limit := l.state.Slot()+1, 1
+	if l.behind || l.pace.losses > crowded {
+		limit = fetchLimit
+	}
+	l.group.Go(func() error { return l.read(from, limit) })
 }
 
 func (l *loop) onFetched(f fetch) error {
@@ -260,7 +267,7 @@ func (l *loop) onFetched(f fetch) error {
 	if err := l.advance(); err != nil {
 		return err
 	}
-	if len(f.recs) == fetchLimit {
+	if l.behind = len(f.recs) == f.limit; l.behind {
 		l.fetch()
 		return nil
 	}
