@@ -200,25 +200,27 @@ func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte,
 	return recs, nil
 }
 
-func (l *Log) read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+func (l *Log) read(ctx context.Context, from journal.Slot, limit int) (all [][]byte, err error) {
 	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		seg, until, err := l.find(from)
-		if seg == nil || err != nil || limit <= 0 {
-			return nil, err
+		if seg == nil || err != nil || len(all) >= limit {
+			return all, err
 		}
+		var recs [][]byte
 		if err = seg.load(l.fs, l.info.ID, false, until); err == nil {
-			var recs [][]byte
-			if recs, err = seg.read(from, until, limit); err == nil {
-				return recs, nil
+			recs, err = seg.read(from, until, limit-len(all))
+		}
+		if err != nil {
+			// A Trim, Close or repair may have taken the file away meanwhile.
+			if again, _, _ := l.find(from); again == seg {
+				return nil, err
 			}
+			continue
 		}
-		// A Trim, Close or repair may have taken the file away meanwhile.
-		if again, _, _ := l.find(from); again == seg {
-			return nil, err
-		}
+		all, from = append(all, recs...), from+journal.Slot(len(recs))
 	}
 }
 

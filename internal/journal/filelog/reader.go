@@ -76,32 +76,38 @@ func (r *Reader) Read(ctx context.Context, from journal.Slot, limit int) ([][]by
 	return recs, nil
 }
 
-func (r *Reader) read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
+func (r *Reader) read(ctx context.Context, from journal.Slot, limit int) (all [][]byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := errors.Join(ctx.Err(), r.usable()); err != nil {
 		return nil, err
 	}
-	if from >= r.next {
+	if r.next-from < journal.Slot(limit) || from >= r.next { // it may have grown
 		if err := r.refresh(); err != nil {
 			return nil, err
 		}
 	}
-	for again := true; ; again = false {
+	for again := true; ; {
 		if from < r.floor {
 			return nil, fmt.Errorf("the floor is %d: %w", r.floor, journal.ErrTrimmed)
 		}
-		if from >= r.next || limit <= 0 {
-			return nil, nil
+		if from >= r.next || len(all) >= limit {
+			return all, nil
 		}
 		seg, until := locate(r.segs, r.next, from)
 		err := seg.load(r.fs, r.info.ID, false, until)
 		if err == nil {
-			return seg.read(from, until, limit)
+			recs, err := seg.read(from, until, limit-len(all))
+			if err != nil {
+				return nil, err
+			}
+			all, from = append(all, recs...), from+journal.Slot(len(recs))
+			continue
 		}
 		if !again || !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
+		again = false
 		if err := r.refresh(); err != nil { // the writer has trimmed
 			return nil, err
 		}

@@ -163,12 +163,12 @@ func replaceFile(fs vfs, path, tmp string, data []byte) error {
 	return fs.SyncDir(filepath.Dir(path))
 }
 
-// bytesPerRead bounds what one Read takes from a file, unless one record is
-// longer.
+// bytesPerRead bounds the piece of a file that is read at once, unless one
+// record is longer.
 const bytesPerRead = 4 << 20
 
-// read returns up to limit records from slot on, all of them below until and
-// held by the segment, which is loaded.
+// read returns some of the records from slot on, at least one and at most limit,
+// all of them below until and held by the segment, which is loaded.
 func (s *segment) read(from, until journal.Slot, limit int) ([][]byte, error) {
 	s.mu.Lock()
 	offsets, f, seed := s.scan.offsets, s.file, s.seed

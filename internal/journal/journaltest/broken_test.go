@@ -124,6 +124,11 @@ var breaks = []struct {
 			return b.Log.Read(ctx, from, limit)
 		}
 	}},
+	{"returns fewer than there are", "Paging", func(b *broken) {
+		b.read = func(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
+			return b.Log.Read(ctx, from, min(limit, 59))
+		}
+	}},
 	{"cuts long records", "AppendRead Paging", func(b *broken) {
 		b.append = func(ctx context.Context, slot journal.Slot, rec []byte) error {
 			return b.Log.Append(ctx, slot, rec[:min(len(rec), 65_536)])

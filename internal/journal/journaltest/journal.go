@@ -244,7 +244,7 @@ func checkPaging(e *env) {
 			}
 		}
 	}
-	big := pattern(3, 1<<20) // several pages by bytes, where a driver pages by bytes
+	big := pattern(3, 1<<20) // long ones do not make a Read end early
 	for i := range 6 {
 		e.append(s, journal.Slot(61+i), big)
 	}

@@ -120,7 +120,8 @@ func (e *env) fill(s journal.Store, want [][]byte) {
 	}
 }
 
-// readAll reads from slot on until nothing comes.
+// readAll reads from slot on until fewer than limit come, which on a store that
+// nobody writes to is the end.
 func (e *env) readAll(s journal.Store, from journal.Slot, limit int) [][]byte {
 	e.Helper()
 	var all [][]byte
@@ -132,11 +133,11 @@ func (e *env) readAll(s journal.Store, from journal.Slot, limit int) [][]byte {
 		if len(recs) > limit {
 			e.Fatalf("Read(%d, %d) returned %d records", from, limit, len(recs))
 		}
-		if len(recs) == 0 {
-			return all
-		}
 		all = append(all, recs...)
 		from += journal.Slot(len(recs))
+		if len(recs) < limit {
+			return all
+		}
 	}
 }
 
