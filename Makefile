@@ -45,6 +45,9 @@ e2e: build ## Run the end-to-end tests (network namespaces need root)
 bench: build ## Measure against etcd and kube-apiserver, side by side
 	bench/run
 
+generate: ## Write what is made from the code: docs/reference.md
+	$(GO) test ./cmd/xb -run TestReference -update
+
 check: lint test race ## Everything that CI runs
 
 clean: ## Remove what was built

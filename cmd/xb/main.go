@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Exit codes beside 0.
@@ -46,6 +47,9 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
+	// Packages of Kubernetes register flags of their own there, which cobra
+	// would take for ours.
+	pflag.CommandLine = pflag.NewFlagSet("xb", pflag.ContinueOnError)
 	logs := &logFlags{level: "info", format: "text"}
 	cmd := &cobra.Command{
 		Use:   "xb",
@@ -66,6 +70,8 @@ serve the same objects; no network joins them.
 		newServerCommand(logs),
 		newEtcdCommand(logs),
 		newDevCommand(),
+		newFsckCommand(logs),
+		newJournalCommand(logs),
 		newVersionCommand(),
 	)
 	return cmd

@@ -74,12 +74,12 @@ type Journal interface {
 	// until it is seen to be held.
 	Append(ctx context.Context, slot Slot, rec []byte) error
 
-	// Read returns consecutive records from slot on, at most limit and at
-	// least one if there is one; none if from is past the tail. It may return
-	// fewer than there are: read again until none comes. An acknowledged
-	// record is always returned, also by another process. Below the floor:
-	// ErrTrimmed. Stored bytes that fail their checksum: ErrCorrupt. The
-	// caller owns what is returned.
+	// Read returns consecutive records from slot on, at most limit; none if
+	// from is past the tail. Fewer than limit means that the slot after the
+	// last was empty at some moment during the call. An acknowledged record is
+	// always returned, also by another process. Below the floor: ErrTrimmed.
+	// Stored bytes that fail their checksum: ErrCorrupt. The caller owns what
+	// is returned.
 	Read(ctx context.Context, from Slot, limit int) ([][]byte, error)
 
 	// Close lets go of the store. Appends in flight end, their outcome unknown.

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/xbernetes/xbernetes/internal/fsck"
+)
+
+func newFsckCommand(logs *logFlags) *cobra.Command {
+	var url, output string
+	cmd := &cobra.Command{
+		Use:   "fsck --journal URL",
+		Short: "Check a journal and its snapshots",
+		Long: `Check every record of a journal, and every snapshot against the state that the
+records give. Nothing is changed. Servers may go on meanwhile.
+
+Exit status: 0 if the journal is sound, 1 if something is wrong with it, 2 if
+it could not be checked.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if output != "text" && output != "json" {
+				return fmt.Errorf("-o is %q; want text or json", output)
+			}
+			var report *fsck.Report
+			store, err := openReadOnly(cmd.Context(), url, log)
+			if err != nil {
+				report = fsck.Unopened(err)
+			} else {
+				defer store.Close()
+				progress, clear := progressOn(cmd.ErrOrStderr())
+				report, err = fsck.Check(cmd.Context(), store, fsck.Options{Progress: progress})
+				clear()
+				if err != nil {
+					log.Error("check ended early", "error", err)
+				}
+			}
+			if err := writeReport(cmd.OutOrStdout(), report, output); err != nil {
+				return err
+			}
+			if code := report.ExitCode(); code != 0 {
+				return exitCode(code)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&url, "journal", "", journalHelp)
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
+	return cmd
+}
+
+func writeReport(w io.Writer, report *fsck.Report, output string) error {
+	if output == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(report)
+	}
+	return report.WriteText(w)
+}
+
+// progressOn shows progress on one line of a terminal; elsewhere it is silent.
+func progressOn(w io.Writer) (show func(fsck.Progress), clear func()) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return nil, func() {}
+	}
+	return func(p fsck.Progress) { fmt.Fprintf(f, "\r%s: slot %d, %d MiB\x1b[K", p.Phase, p.Slot, p.Bytes>>20) },
+		func() { fmt.Fprint(f, "\r\x1b[K") }
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xbernetes/xbernetes/internal/fsck"
+	"github.com/xbernetes/xbernetes/internal/journal"
+)
+
+func newJournalCommand(logs *logFlags) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "journal",
+		Short: "Read the records of a journal",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(newDumpCommand(logs), newTailCommand(logs))
+	return cmd
+}
+
+// dumpFlags are what dump and tail take.
+type dumpFlags struct {
+	url, output string
+	opts        fsck.DumpOptions
+}
+
+func (f *dumpFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.url, "journal", "", journalHelp)
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text (a line a record) or json (an object a line)")
+	cmd.Flags().BoolVar(&f.opts.Values, "values", false, "also print the values that are put; they may be secrets")
+	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
+}
+
+func (f *dumpFlags) run(cmd *cobra.Command, logs *logFlags, prepare func(journal.Store) error) error {
+	log, err := logs.logger(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if f.opts.Format = fsck.Format(f.output); f.opts.Format != fsck.Text && f.opts.Format != fsck.JSON {
+		return fmt.Errorf("-o is %q; want text or json", f.output)
+	}
+	store, err := openReadOnly(cmd.Context(), f.url, log)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := prepare(store); err != nil {
+		return err
+	}
+	return fsck.Dump(cmd.Context(), store, cmd.OutOrStdout(), f.opts)
+}
+
+func newDumpCommand(logs *logFlags) *cobra.Command {
+	f := &dumpFlags{}
+	var from, to uint64
+	cmd := &cobra.Command{
+		Use:   "dump --journal URL",
+		Short: "Print the records of a journal, a line each",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, logs, func(journal.Store) error {
+				f.opts.From, f.opts.To = journal.Slot(from), journal.Slot(to)
+				return nil
+			})
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().Uint64Var(&from, "from", 0, "first slot (default the first that there is)")
+	cmd.Flags().Uint64Var(&to, "to", 0, "last slot (default the last that there is)")
+	return cmd
+}
+
+func newTailCommand(logs *logFlags) *cobra.Command {
+	f := &dumpFlags{}
+	var last uint64
+	cmd := &cobra.Command{
+		Use:   "tail --journal URL",
+		Short: "Print the last records of a journal, and new ones as they come",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, logs, func(store journal.Store) error {
+				end, err := fsck.Last(cmd.Context(), store)
+				if err != nil {
+					return err
+				}
+				f.opts.Follow = true
+				f.opts.From = end + 1 - min(end, journal.Slot(last))
+				return nil
+			})
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().Uint64VarP(&last, "lines", "n", 10, "how many of the last records to begin with")
+	cmd.Flags().DurationVar(&f.opts.Poll, "poll-interval", time.Second, "how often to look for new records")
+	return cmd
+}
