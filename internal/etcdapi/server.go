@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/replica"
@@ -88,8 +89,9 @@ const stopGrace = 5 * time.Second
 
 // Serve answers the clients of lis until ctx ends, then lets calls in flight
 // finish, and returns nil. It answers nobody before the replica has reached
-// the tail of its journal. It may run for several listeners at once, and
-// closes lis when it returns.
+// the tail of its journal, and ends with replica.ErrStopped when the replica
+// does. It may run for several listeners at once, and closes lis when it
+// returns.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	return s.serve(ctx, lis, nil)
 }
@@ -110,7 +112,11 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 		lis.Close()
 		return nil
 	}
-	g := grpc.NewServer(serverOptions(creds)...)
+	opts := serverOptions(creds)
+	if _, ok := lis.(*bufconn.Listener); ok {
+		opts = append(opts, grpc.ReadBufferSize(inProcessRead))
+	}
+	g := grpc.NewServer(opts...)
 	sv := &service{Server: s, stop: ctx.Done()}
 	g.RegisterService(&kvService, sv)
 	pb.RegisterWatchServer(g, sv)
@@ -125,6 +131,10 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 	select {
 	case err := <-served:
 		return err
+	case <-s.replica.Done():
+		g.Stop()
+		<-served
+		return replica.ErrStopped
 	case <-ctx.Done():
 	}
 	healthy.Shutdown()

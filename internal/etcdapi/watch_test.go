@@ -2,6 +2,7 @@ package etcdapi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
 // stream is a raw watch stream.
@@ -367,4 +370,24 @@ func sayEvent(e *mvccpb.Event) string {
 		s += fmt.Sprintf(" was %d", e.PrevKv.ModRevision)
 	}
 	return s
+}
+
+func TestServeEndsWithTheReplica(t *testing.T) {
+	r := replica.New(replica.Config{Store: memlog.New(memlog.Options{}).Open(), Notifier: notify.NewPolling(time.Second, time.Second), Logger: testLogger(t)})
+	ctx, stop := context.WithCancel(t.Context())
+	ran, served := make(chan error, 1), make(chan error, 1)
+	go func() { ran <- r.Run(ctx) }()
+	p := etcdapi.NewInProcess()
+	go func() {
+		served <- etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}).Serve(t.Context(), p.Listener())
+	}()
+	c := dial(t, p)
+	put(t, c, "k", "v")
+	stop()
+	if err := <-ran; err != nil {
+		t.Errorf("replica ended with %v", err)
+	}
+	if err := <-served; !errors.Is(err, replica.ErrStopped) {
+		t.Errorf("Serve ended with %v", err)
+	}
 }
