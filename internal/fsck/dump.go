@@ -66,12 +66,13 @@ func (d *dumper) run(ctx context.Context, store journal.Journal) error {
 			return err
 		}
 	}
-	corrupt := 0
+	r, corrupt := reader{store: store}, 0
 	for d.opts.To == 0 || slot <= d.opts.To {
-		recs, err := store.Read(ctx, slot, d.window(slot))
-		if errors.Is(err, journal.ErrCorrupt) {
-			recs, err = store.Read(ctx, slot, 1)
+		left := journal.Slot(0) // no limit
+		if d.opts.To > 0 {
+			left = d.opts.To - slot + 1
 		}
+		recs, err := r.read(ctx, slot, left)
 		if errors.Is(err, journal.ErrCorrupt) && corrupt < maxCorrupt {
 			corrupt++
 			if err := d.write(&entry{slot: slot, bad: err}); err != nil {
@@ -109,13 +110,6 @@ func (d *dumper) run(ctx context.Context, store journal.Journal) error {
 // maxCorrupt is how many slots may be corrupt before Dump gives up: there may
 // be no end of them.
 const maxCorrupt = 100
-
-func (d *dumper) window(slot journal.Slot) int {
-	if d.opts.To == 0 {
-		return window
-	}
-	return int(min(window, d.opts.To-slot+1))
-}
 
 func (d *dumper) wait(ctx context.Context) error {
 	poll := d.opts.Poll

@@ -125,10 +125,10 @@ func (w *textWriter) txn(r *mvcc.Request) {
 
 func (w *textWriter) compare(c *mvcc.Compare) {
 	w.printf("%s(%s) %s ", compareTargets[c.Target], rangeName(c.Range), compareResults[c.Result])
-	switch {
-	case c.Target == mvcc.TargetValue:
+	switch c.Target {
+	case mvcc.TargetValue:
 		w.value(c.Value)
-	case c.Target == mvcc.TargetLease:
+	case mvcc.TargetLease:
 		w.printf("%s", leaseName(mvcc.LeaseID(c.Int)))
 	default:
 		w.printf("%d", c.Int)

@@ -41,9 +41,6 @@ const (
 	PhaseMarks     Phase = "marks"     // applying slots again, for marks that came long after their slot
 )
 
-// window is how many slots are asked for at once.
-const window = 256
-
 // Check reads and judges the whole journal, up to the tail that it finds, and
 // its snapshots. It holds one state in memory, and one snapshot beside it for
 // a while. The report is never nil. An error means that the store did not
@@ -51,7 +48,7 @@ const window = 256
 // Incomplete that it is not all.
 func Check(ctx context.Context, store journal.Store, opts Options) (*Report, error) {
 	c := &checker{
-		store: store, id: store.Info().ID, opts: opts,
+		store: store, reader: reader{store: store}, id: store.Info().ID, opts: opts,
 		report:  newReport(),
 		writers: newWriterTable(),
 		hashes:  map[journal.Slot]Hash{},
@@ -70,6 +67,7 @@ func Check(ctx context.Context, store journal.Store, opts Options) (*Report, err
 // checker is one run of Check.
 type checker struct {
 	store   journal.Store
+	reader  reader
 	id      journal.ID
 	opts    Options
 	report  *Report
@@ -184,12 +182,9 @@ func (c *checker) walk(ctx context.Context, cur *cursor) error {
 	}
 }
 
-// read reads some slots. If one of them is corrupt, those before it come.
+// read reads some slots, and counts them.
 func (c *checker) read(ctx context.Context, from journal.Slot) ([][]byte, error) {
-	recs, err := c.store.Read(ctx, from, window)
-	if errors.Is(err, journal.ErrCorrupt) {
-		recs, err = c.store.Read(ctx, from, 1)
-	}
+	recs, err := c.reader.read(ctx, from, 0)
 	for _, rec := range recs {
 		c.bytes += int64(len(rec))
 	}

@@ -154,6 +154,7 @@ func (r *Report) add(f Finding) {
 		r.Errors++
 	case Warning:
 		r.Warnings++
+	case Info: // not counted
 	}
 	n := 0
 	for i := range r.Findings {
