@@ -9,6 +9,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +54,8 @@ func namespace(t *testing.T, s *server) string {
 	return ns.Name
 }
 
+var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+
 // kind defines a custom resource of the test's own at s, and waits until all of
 // servers serve it.
 func kind(t *testing.T, s *server, name string, servers ...*server) schema.GroupVersionResource {
@@ -80,6 +84,13 @@ func kind(t *testing.T, s *server, name string, servers ...*server) schema.Group
 	if err != nil {
 		t.Fatal(err)
 	}
+	until(t, "there is an APIService for "+gvr.Resource, func(ctx context.Context) (bool, error) {
+		_, err := s.dynamic.Resource(apiServices).Get(ctx, gvr.Version+"."+gvr.Group, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 	for _, s := range append(servers, s) {
 		until(t, gvr.Resource+" is served", func(ctx context.Context) (bool, error) {
 			_, err := s.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{})
@@ -272,8 +283,15 @@ func TestQuotaCountsCustomResources(t *testing.T) {
 		})
 	}
 	used(0)
-	create(t, p.a.dynamic.Resource(gvr).Namespace(ns), object(gvr, "one", nil))
-	create(t, p.b.dynamic.Resource(gvr).Namespace(ns), object(gvr, "two", nil))
+	for name, s := range map[string]*server{"one": p.a, "two": p.b} {
+		until(t, "the quota lets "+name+" in", func(ctx context.Context) (bool, error) {
+			_, err := s.dynamic.Resource(gvr).Namespace(ns).Create(ctx, object(gvr, name, nil), metav1.CreateOptions{})
+			if err != nil && strings.Contains(err.Error(), "status unknown for quota") {
+				return false, nil // this server's watch has not brought the count yet
+			}
+			return err == nil, err
+		})
+	}
 	for _, s := range []*server{p.a, p.b} {
 		_, err := s.dynamic.Resource(gvr).Namespace(ns).Create(t.Context(), object(gvr, "three", nil), metav1.CreateOptions{})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
@@ -548,5 +566,36 @@ func TestServersHaveIdentitiesOfTheirOwn(t *testing.T) {
 		if _, err := p.b.client.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A server listens on the address that it was given, and nowhere else.
+func TestOnePortIsOpen(t *testing.T) {
+	s := servers(t).a
+	sockets := map[string]bool{} // of the server's process, by inode
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.cmd.Process.Pid))
+	if err != nil || len(fds) == 0 {
+		t.Skip("there is no /proc to look into")
+	}
+	for _, fd := range fds {
+		if link, err := os.Readlink(fd); err == nil && strings.HasPrefix(link, "socket:[") {
+			sockets[strings.Trim(link, "socket:[]")] = true
+		}
+	}
+	var open []string
+	for _, file := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", s.cmd.Process.Pid, file))
+		if err != nil {
+			continue // no IPv6
+		}
+		for _, line := range strings.Split(string(b), "\n") {
+			f := strings.Fields(line) // sl local remote state … inode
+			if len(f) > 9 && sockets[f[9]] && (f[3] == "0A" || strings.HasPrefix(file, "udp")) {
+				open = append(open, file+" "+f[1])
+			}
+		}
+	}
+	if len(open) != 1 || !strings.HasPrefix(open[0], "tcp 0100007F:") {
+		t.Fatalf("listening on %v, want one port on 127.0.0.1", open)
 	}
 }

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,7 +9,6 @@ import (
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -23,7 +21,6 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	upstream "k8s.io/kubernetes/pkg/controlplane"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver"
-	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 )
@@ -45,31 +42,23 @@ type chain struct {
 
 // newChain makes the API server: custom resources, behind the built-in kinds,
 // behind the aggregator. It opens the store's clients, and so needs the store.
-func newChain(ctx context.Context, opts *options.Options, id *identity, tokens *tokenGetter, log *slog.Logger) (*chain, error) {
-	completed, err := opts.Complete(ctx, nil, nil)
-	if err != nil {
-		return nil, fmt.Errorf("complete API server options: %w", err)
-	}
-	if errs := completed.Validate(); len(errs) > 0 {
-		return nil, fmt.Errorf("validate API server options: %w", utilerrors.NewAggregate(errs))
-	}
-
-	generic, informers, storage, err := apiserver.BuildGenericConfig(completed,
+func newChain(p parts, log *slog.Logger) (*chain, error) {
+	generic, informers, storage, err := apiserver.BuildGenericConfig(p.opts,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
 		upstream.DefaultGenericAPIResourceConfigSource(), generatedopenapi.GetOpenAPIDefinitions, nil)
 	if err != nil {
 		return nil, fmt.Errorf("configure API server: %w", err)
 	}
-	adjust(generic, id)
+	adjust(generic, p.id)
 
 	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
 	if err != nil {
 		return nil, fmt.Errorf("make loopback client: %w", err)
 	}
-	tokens.live.Store(client)
+	p.tokens.live.Store(client)
 
 	resolver := webhook.NewDefaultServiceResolver()
-	native, initializers, err := apiserver.CreateConfig(completed, generic, informers, nil, storage, resolver, nil)
+	native, initializers, err := apiserver.CreateConfig(p.opts, generic, informers, nil, storage, resolver, nil)
 	if err != nil {
 		return nil, fmt.Errorf("configure built-in kinds: %w", err)
 	}
@@ -77,11 +66,11 @@ func newChain(ctx context.Context, opts *options.Options, id *identity, tokens *
 	// More than one master: a CRD is given five seconds to reach the other servers
 	// before it counts as established.
 	const masters = 2
-	extensions, err := apiserver.CreateAPIExtensionsConfig(*generic, informers, initializers, completed, masters, resolver, authInfo)
+	extensions, err := apiserver.CreateAPIExtensionsConfig(*generic, informers, initializers, p.opts, masters, resolver, authInfo)
 	if err != nil {
 		return nil, fmt.Errorf("configure custom resources: %w", err)
 	}
-	aggregator, err := apiserver.CreateAggregatorConfig(*generic, completed, informers, resolver, native.ProxyTransport, native.PeerProxy, initializers)
+	aggregator, err := apiserver.CreateAggregatorConfig(*generic, p.opts, informers, resolver, native.ProxyTransport, native.PeerProxy, initializers)
 	if err != nil {
 		return nil, fmt.Errorf("configure aggregator: %w", err)
 	}

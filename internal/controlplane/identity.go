@@ -44,7 +44,7 @@ func openIdentity(dir, serverID string, sans []string) (*identity, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(dir, "lock"))
+	lock, err := lockFile(filepath.Join(dir, "server.lock"))
 	if err != nil {
 		return nil, err
 	}

@@ -20,13 +20,24 @@ type klogHandler struct {
 	slog.Handler
 	info      slog.Level
 	verbosity int
-	stopping  *atomic.Bool
+	phase     *atomic.Int32
 }
 
+// While a server starts, its parts complain about each other until all are up.
+// While it stops, everything in flight fails, as it should.
+const (
+	phaseStarting = iota // errors are warnings
+	phaseServing
+	phaseStopping // errors are information
+)
+
 func (h klogHandler) level(l slog.Level) slog.Level {
-	// While a server stops, everything in flight fails, as it should.
-	if l < slog.LevelError || h.stopping.Load() {
+	phase := h.phase.Load()
+	switch {
+	case l < slog.LevelError || phase == phaseStopping:
 		return h.info
+	case phase == phaseStarting:
+		return slog.LevelWarn
 	}
 	return l
 }
@@ -42,17 +53,17 @@ func (h klogHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h klogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return klogHandler{h.Handler.WithAttrs(attrs), h.info, h.verbosity, h.stopping}
+	return klogHandler{h.Handler.WithAttrs(attrs), h.info, h.verbosity, h.phase}
 }
 
 func (h klogHandler) WithGroup(name string) slog.Handler {
-	return klogHandler{h.Handler.WithGroup(name), h.info, h.verbosity, h.stopping}
+	return klogHandler{h.Handler.WithGroup(name), h.info, h.verbosity, h.phase}
 }
 
-// bridgeKlog sends what klog's users say to log, at the given verbosity. Once
-// the returned function is called, their errors count as information.
-func bridgeKlog(log *slog.Logger, verbosity int) (stopping func(), err error) {
-	h := klogHandler{log.Handler(), slog.LevelDebug, verbosity, new(atomic.Bool)}
+// bridgeKlog sends what klog's users say to log, at the given verbosity, until
+// somebody bridges it elsewhere. The server that does so moves the phase on.
+func bridgeKlog(log *slog.Logger, verbosity int) (phase *atomic.Int32, err error) {
+	h := klogHandler{log.Handler(), slog.LevelDebug, verbosity, new(atomic.Int32)}
 	if verbosity > 0 {
 		h.info = slog.LevelInfo
 	}
@@ -62,5 +73,5 @@ func bridgeKlog(log *slog.Logger, verbosity int) (stopping func(), err error) {
 		return nil, fmt.Errorf("set klog verbosity: %w", err)
 	}
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(h), klog.ContextualLogger(true))
-	return func() { h.stopping.Store(true) }, nil
+	return h.phase, nil
 }

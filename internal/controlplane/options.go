@@ -1,9 +1,13 @@
 package controlplane
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"os"
 	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	apiserverfeatures "k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -29,8 +33,26 @@ func setGlobals(o Options) error {
 	return nil
 }
 
-// serverOptions translates the configuration into upstream's options.
-func serverOptions(cfg Config, id *identity, r *roster, tokens *tokenGetter, ln net.Listener) (*options.Options, error) {
+// checkFiles finds out about a file that cannot be read before anything is changed.
+func (o Options) checkFiles() error {
+	for _, name := range []string{
+		o.EncryptionProviderConfig, o.AuditPolicyFile, o.AuditWebhookConfigFile,
+		o.AuthenticationConfig, o.AuthorizationConfig, o.AdmissionControlConfig,
+	} {
+		if name == "" {
+			continue
+		}
+		if _, err := os.ReadFile(name); err != nil {
+			return fmt.Errorf("read configuration file: %w", err)
+		}
+	}
+	return nil
+}
+
+// serverOptions translates the configuration into upstream's options, and has
+// them checked.
+func serverOptions(ctx context.Context, cfg Config, p parts) (options.CompletedOptions, error) {
+	id, r := p.id, p.roster
 	o := options.NewOptions()
 	o.Metrics = nil // it has nothing to say, and logs an error for want of a label list
 
@@ -41,11 +63,11 @@ func serverOptions(cfg Config, id *identity, r *roster, tokens *tokenGetter, ln 
 	o.Etcd.StorageConfig.CountMetricPollPeriod = cfg.Options.StorageCountPeriod
 	o.EventTTL = cfg.Options.EventTTL
 
-	o.SecureServing.Listener = ln
-	o.SecureServing.BindPort = ln.Addr().(*net.TCPAddr).Port // only checked: the listener counts
+	o.SecureServing.Listener = p.ln
+	o.SecureServing.BindPort = p.ln.Addr().(*net.TCPAddr).Port // only checked: the listener counts
 	o.SecureServing.ServerCert.CertKey.CertFile = id.path("serving.crt")
 	o.SecureServing.ServerCert.CertKey.KeyFile = id.path("serving.key")
-	o.GenericServerRunOptions.AdvertiseAddress = advertisedIP(ln.Addr())
+	o.GenericServerRunOptions.AdvertiseAddress = advertisedIP(p.ln.Addr())
 	o.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = stopGrace / 2
 
 	issuer := cfg.Options.ServiceAccountIssuer
@@ -54,7 +76,7 @@ func serverOptions(cfg Config, id *identity, r *roster, tokens *tokenGetter, ln 
 	a.ClientCert.CAContentProvider = r.clientCAs()
 	a.ServiceAccounts.Issuers = []string{issuer}
 	a.ServiceAccounts.ExternalPublicKeysGetter = r.tokenKeys()
-	a.ServiceAccounts.OptionalTokenGetter = tokens.bind
+	a.ServiceAccounts.OptionalTokenGetter = p.tokens.bind
 	a.AuthenticationConfigFile = cfg.Options.AuthenticationConfig
 	a.RequestHeader.ClientCAFile = id.path("front-proxy-ca.crt")
 	a.RequestHeader.UsernameHeaders = []string{"X-Remote-User"}
@@ -84,5 +106,13 @@ func serverOptions(cfg Config, id *identity, r *roster, tokens *tokenGetter, ln 
 	for k, v := range cfg.Options.RuntimeConfig {
 		o.APIEnablement.RuntimeConfig[k] = v
 	}
-	return o, nil
+
+	completed, err := o.Complete(ctx, nil, nil)
+	if err != nil {
+		return completed, fmt.Errorf("complete API server options: %w", err)
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return completed, fmt.Errorf("validate API server options: %w", utilerrors.NewAggregate(errs))
+	}
+	return completed, nil
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 )
 
 // controllersGrace bounds how long a stop waits for the controllers.
@@ -36,6 +37,7 @@ type Server struct {
 	cfg   Config
 	log   *slog.Logger
 	ready chan struct{}
+	phase *atomic.Int32 // of klog's bridge; set by Run
 
 	mu       sync.Mutex
 	url      string
@@ -88,8 +90,11 @@ func (s *Server) Run(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer running.Store(false)
-	stopping, err := bridgeKlog(s.log, s.cfg.Options.Verbosity)
-	if err != nil {
+	var err error
+	if s.phase, err = bridgeKlog(s.log, s.cfg.Options.Verbosity); err != nil {
+		return err
+	}
+	if err := s.cfg.Options.checkFiles(); err != nil {
 		return err
 	}
 	if err := setGlobals(s.cfg.Options); err != nil {
@@ -97,7 +102,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	defer context.AfterFunc(ctx, stopping)()
+	defer context.AfterFunc(ctx, func() { s.phase.Store(phaseStopping) })()
 	catchFatal(fail)
 
 	ln, err := net.Listen("tcp", s.cfg.Listen)
@@ -116,36 +121,43 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer etcd.Close() //nolint:errcheck // nothing is lost
-	roster := newRoster(etcd, id, s.log)
-	if err := roster.join(ctx, s.cfg.Etcd.String()); err != nil {
-		if cause := context.Cause(ctx); cause != nil && errors.Is(cause, context.Canceled) {
+	p := parts{ln: ln, id: id, roster: newRoster(etcd, id, s.log), tokens: &tokenGetter{}}
+	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
+		return err
+	}
+	if err := p.roster.join(ctx, s.cfg.Etcd.String()); err != nil {
+		if ctx.Err() != nil {
 			return nil // told to stop while waiting for the store
 		}
 		return err
 	}
-	if err := s.serve(ctx, ln, id, roster); err != nil {
+	if err := s.serve(ctx, p); err != nil {
 		return err
 	}
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
-		return cause
+	if errors.Is(context.Cause(ctx), errGaveUp) {
+		return errGaveUp
 	}
 	return nil
+}
+
+// parts are what a server is made of once it knows who it is.
+type parts struct {
+	ln     net.Listener
+	id     *identity
+	roster *roster
+	tokens *tokenGetter
+	opts   options.CompletedOptions
 }
 
 // serve builds and runs everything that sits on the store. What runs stops in
 // the reverse of the order in which it depends on each other: the controllers,
 // which need the API, before the API server.
-func (s *Server) serve(ctx context.Context, ln net.Listener, id *identity, roster *roster) error {
+func (s *Server) serve(ctx context.Context, p parts) error {
 	// The API server outlives ctx by the time that the controllers need to stop.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 
-	tokens := &tokenGetter{}
-	opts, err := serverOptions(s.cfg, id, roster, tokens, ln)
-	if err != nil {
-		return err
-	}
-	api, err := newChain(serving, opts, id, tokens, s.log)
+	api, err := newChain(p, s.log)
 	if err != nil {
 		return err
 	}
@@ -155,7 +167,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, id *identity, roste
 	}
 
 	s.mu.Lock()
-	s.id, s.url, s.loopback = id.id, s.clientURL(ln.Addr()), api.loopback
+	s.id, s.url, s.loopback = p.id.id, s.clientURL(p.ln.Addr()), api.loopback
 	s.mu.Unlock()
 
 	g, running := errgroup.WithContext(ctx)
@@ -169,10 +181,10 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, id *identity, roste
 		}
 		return nil
 	})
-	g.Go(func() error { return roster.Run(running) })
+	g.Go(func() error { return p.roster.Run(running) })
 	g.Go(func() error {
 		defer stopServing()
-		return s.operate(running, &controllers{config: api.loopback, id: id, roster: roster, log: s.log})
+		return s.operate(running, &controllers{config: api.loopback, id: p.id, roster: p.roster, log: s.log})
 	})
 	return g.Wait()
 }
@@ -192,6 +204,7 @@ func (s *Server) operate(ctx context.Context, c *controllers) error {
 	}
 	s.log.Info("serving the Kubernetes API", "url", url, "kubeconfig", s.KubeconfigFile(), "server", c.id.id)
 	close(s.ready)
+	s.phase.CompareAndSwap(phaseStarting, phaseServing)
 
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx, s.cfg.LeaderElection) }()
@@ -238,11 +251,13 @@ func (s *Server) clientURL(addr net.Addr) string {
 	return "https://" + net.JoinHostPort(host, port)
 }
 
+var errGaveUp = errors.New("a part of the Kubernetes API server gave up; the last errors in the log say why")
+
 // catchFatal turns klog.Fatal, which upstream calls where a post-start hook
 // fails, into an error of Run: the goroutine that called it ends, not the process.
 func catchFatal(fail context.CancelCauseFunc) {
 	klog.OsExit = func(int) {
-		fail(errors.New("a part of the Kubernetes API server gave up; the error before this one in the log says why"))
+		fail(errGaveUp)
 		goruntime.Goexit()
 	}
 }

@@ -321,23 +321,25 @@ func TestKlogBridge(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	t.Cleanup(klog.ClearLogger)
-	stopping, err := bridgeKlog(logger, 2)
+	phase, err := bridgeKlog(logger, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
+	klog.ErrorS(nil, "not up yet")
+	phase.Store(phaseServing)
 	klog.V(2).InfoS("asked for")
 	klog.Background().V(2).Info("asked for in context")
 	klog.V(8).InfoS("the body of a request")
 	klog.Background().V(8).Info("the body of a request")
 	klog.ErrorS(nil, "went wrong")
-	stopping()
+	phase.Store(phaseStopping)
 	klog.ErrorS(nil, "went away")
 	var got []string
 	for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
 		_, rest, _ := strings.Cut(line, " ")
 		got = append(got, rest)
 	}
-	want := []string{`level=INFO msg="asked for"`, `level=INFO msg="asked for in context"`, `level=ERROR msg="went wrong"`, `level=INFO msg="went away"`}
+	want := []string{`level=WARN msg="not up yet"`, `level=INFO msg="asked for"`, `level=INFO msg="asked for in context"`, `level=ERROR msg="went wrong"`, `level=INFO msg="went away"`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("logged (-want +got):\n%s", diff)
 	}
