@@ -28,39 +28,43 @@ func benchState(size int) *State {
 	return s
 }
 
-// BenchmarkPut is a put on an existing key, as the replica does it: applied,
-// then a view taken, in batches of so many. Every so often it compacts, as an
-// API server asks for.
+// BenchmarkPut is a put on one of so many existing keys among benchKeys, as the
+// replica does it: applied, then a view taken, in batches of so many. Every so
+// often it compacts, as an API server asks for.
 func BenchmarkPut(b *testing.B) {
-	value := bytes.Repeat([]byte("v"), 256)
 	for _, size := range []int{1, 16, 128} {
-		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
-			s := benchState(256)
-			in := &Batch{Writer: 1, Number: 1 << 32}
-			at := 0
-			for range 256 { // in flight at once, at most
-				in.Requests = append(in.Requests, Request{Kind: Txn})
+		for _, keys := range []int{1, benchKeys} {
+			b.Run(fmt.Sprintf("batch=%d/keys=%d", size, keys), func(b *testing.B) { benchPut(b, size, keys) })
+		}
+	}
+}
+
+func benchPut(b *testing.B, size, keys int) {
+	s := benchState(256)
+	value := bytes.Repeat([]byte("v"), 256)
+	in := &Batch{Writer: 1, Number: 1 << 32, Requests: make([]Request, size)}
+	for i := range in.Requests {
+		in.Requests[i] = Request{Kind: Txn, Then: []Op{{Kind: OpPut, Value: value}}}
+	}
+	at := 0
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += size {
+		for i := range in.Requests {
+			at = (at + 7919) % keys
+			in.Requests[i].Then[0].Range.Key = benchKeyOf[at]
+		}
+		in.Number++
+		if res := s.Apply(s.Slot()+1, in, true); res[0].Err != nil {
+			b.Fatal(res[0].Err)
+		}
+		s.View()
+		if n%(1<<18) < size && s.rev > 1<<18 {
+			if err := s.applyCompact(s.rev - 1<<17); err != nil {
+				b.Fatal(err)
 			}
-			in.Requests = in.Requests[:size]
-			ops := make([]Op, size)
-			b.ReportAllocs()
-			for n := 0; n < b.N; n += size {
-				for i := range in.Requests {
-					at = (at + 7919) % benchKeys
-					ops[i] = Op{Kind: OpPut, Range: KeyRange{Key: benchKeyOf[at]}, Value: value}
-					in.Requests[i].Then = ops[i : i+1]
-				}
-				in.Number++
-				if res := s.Apply(s.Slot()+1, in, true); res[0].Err != nil {
-					b.Fatal(res[0].Err)
-				}
-				s.View()
-				if n%(1<<18) < size && s.rev > 1<<18 {
-					s.applyCompact(s.rev - 1<<17)
-				}
-				s.Prune(2 * size)
-			}
-		})
+		}
+		s.Prune(2 * size)
 	}
 }
 

@@ -296,11 +296,15 @@ func TestModel(t *testing.T) {
 				continue
 			}
 			b := g.batch(m.rev(), m.compact, sent)
+			before := m.rev()
 			want := m.apply(b)
 			mustEqual(t, fmt.Sprintf("slot %d", slot), plainResults(whole.Apply(slot, b, true)), want)
 			mustEqual(t, fmt.Sprintf("slot %d, pruned", slot), plainResults(pruned.Apply(slot, b, true)), want)
 			mustEqual(t, fmt.Sprintf("slot %d, thawed", slot), plainResults(thawed.Apply(slot, b, true)), want)
 			decoded.Apply(slot, &Batch{From: b.From, Writer: b.Writer, Number: b.Number, Requests: wire(t, b.Requests)}, false)
+			if since, err := m.changes(before+1, m.rev()); err == nil {
+				mustEqual(t, "changes of the batch", plainChanges(pruned.ChangesSince(before)), since)
+			}
 			for range g.IntN(3) {
 				pruned.Prune(g.IntN(20))
 			}
