@@ -9,7 +9,7 @@ import (
 )
 
 // Frozen is a state at one slot, with all that a snapshot holds. It is
-// immutable.
+// immutable, but for history that Prune takes from under it: see Parts.
 type Frozen struct {
 	View    *View
 	leases  []leaseRow
