@@ -84,6 +84,18 @@ var codec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 	return e, d
 })
 
+// Compress appends src, compressed with zstd, to dst.
+func Compress(dst, src []byte) []byte {
+	enc, _ := codec()
+	return enc.EncodeAll(src, dst)
+}
+
+// Decompress returns what Compress was given, if it is MaxBody bytes at most.
+func Decompress(b []byte) ([]byte, error) {
+	_, dec := codec()
+	return dec.DecodeAll(b, nil)
+}
+
 // Append appends the record of h and body to dst. With compress the body is
 // compressed if that makes it shorter.
 func Append(dst []byte, h *Header, body []byte, compress bool) []byte {
@@ -98,8 +110,7 @@ func Append(dst []byte, h *Header, body []byte, compress bool) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(body)))
 	at := len(dst)
 	if compress {
-		enc, _ := codec()
-		dst = enc.EncodeAll(body, dst)
+		dst = Compress(dst, body)
 		if n := len(dst) - at; n < len(body) {
 			dst[at-5] |= flagZstd
 			binary.LittleEndian.PutUint32(dst[at-4:], uint32(n))
@@ -134,8 +145,7 @@ func Parse(b []byte) (h Header, body []byte, err error) {
 		return h, nil, fmt.Errorf("kind %d, flags %#x, %d bytes of body: %w", h.Kind, flags, len(body), ErrMalformed)
 	}
 	if flags&flagZstd != 0 {
-		_, dec := codec()
-		if body, err = dec.DecodeAll(body, nil); err != nil {
+		if body, err = Decompress(body); err != nil {
 			return h, nil, fmt.Errorf("decompress: %w: %w", ErrMalformed, err)
 		}
 	}

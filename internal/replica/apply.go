@@ -56,26 +56,21 @@ func (l *loop) publish(before mvcc.Revision) {
 // applySlot takes in the record of the next slot. Whatever is wrong with it
 // is wrong on every replica, and makes it void.
 func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
-	var (
-		head   record.Header
-		body   []byte
-		digest record.Digest
-		err    error
-	)
+	defer l.snaps.passed(l, slot, &h)
+	var head record.Header
+	var body []byte
+	var err error
 	if h.ours != nil {
-		head, digest = h.ours.head, h.ours.digest
-	} else {
-		digest = record.DigestOf(h.rec)
-		head, body, err = record.Parse(h.rec)
-	}
-	if err == nil {
+		head = h.ours.head
 		err = l.chains.Check(l.info.ID, &head)
+		l.chains.Extend(h.ours.digest)
+	} else {
+		head, body, err = l.chains.Take(l.info.ID, h.rec)
 	}
-	l.chains.Extend(digest)
 	if err != nil {
 		l.state.Skip(slot)
 		l.onVoid(slot, h, err)
-		return settled{}, l.snaps.passed(l, slot, h)
+		return settled{}, nil
 	}
 	l.pace.applied(slot, head.Writer)
 	if head.Writer != l.writer {
@@ -104,7 +99,7 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 		l.state.Skip(slot)
 		l.finish(h.ours)
 	}
-	return s, l.snaps.passed(l, slot, h)
+	return s, nil
 }
 
 // body is the record's body: parsed, unless it is one of ours.

@@ -76,12 +76,6 @@ func New(cfg Config) *Replica {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	if cfg.Snapshots.EveryBytes == 0 {
-		cfg.Snapshots.EveryBytes = defaultEveryBytes
-	}
-	if cfg.Snapshots.RecordWeight == 0 {
-		cfg.Snapshots.RecordWeight = defaultRecordWeight
-	}
 	r := &Replica{
 		cfg:    cfg,
 		info:   cfg.Store.Info(),

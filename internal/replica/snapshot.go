@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -70,15 +69,14 @@ type snapshot struct {
 }
 
 // passed notes that slot was applied, and takes a snapshot if one is due.
-func (s *snapshots) passed(l *loop, slot journal.Slot, h held) error {
-	p := l.cfg.Snapshots
-	s.weight += int64(len(h.rec)) + p.RecordWeight
-	if s.weight < max(p.EveryBytes, l.state.Bytes()) {
-		return nil
+func (s *snapshots) passed(l *loop, slot journal.Slot, h *held) {
+	s.weight += l.cfg.Snapshots.Weight(len(h.rec))
+	if !l.cfg.Snapshots.Due(s.weight, l.state.Bytes()) {
+		return
 	}
 	s.weight = 0
 	if s.working {
-		return nil
+		return
 	}
 	s.working = true
 	frozen, chains, ours := l.state.Freeze(), l.chains.Clone(), h.ours != nil
@@ -90,7 +88,6 @@ func (s *snapshots) passed(l *loop, slot journal.Slot, h held) error {
 		}
 		return nil
 	})
-	return nil
 }
 
 // onSnapshot takes in the hash that this replica computed.
@@ -140,7 +137,7 @@ func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *reco
 	m := manifest{Format: journal.FormatVersion, Journal: r.info.ID.String(), Slot: out.slot}
 	dir := snapshotDir(out.slot)
 	put := func(raw []byte) (string, error) {
-		data := zstdEncoder.EncodeAll(raw, nil)
+		data := record.Compress(nil, raw)
 		sum := sha256.Sum256(data)
 		name := dir + hex.EncodeToString(sum[:])
 		return name, r.cfg.Store.PutBlob(ctx, name, data)
@@ -359,7 +356,7 @@ func getPart(ctx context.Context, blobs journal.Blobs, name string) ([]byte, err
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != path.Base(name) {
 		return nil, fmt.Errorf("bytes of %s differ from its name: %w", name, ErrBadSnapshot)
 	}
-	raw, err := zstdDecoder.DecodeAll(data, nil)
+	raw, err := record.Decompress(data)
 	if err != nil {
 		return nil, fmt.Errorf("decompress %s: %w: %w", name, ErrBadSnapshot, err)
 	}
@@ -384,9 +381,3 @@ func HashState(f *mvcc.Frozen, last record.Chain) ([sha256.Size]byte, error) {
 	err := f.Parts(func(part []byte) error { h.add(part); return nil })
 	return h.sum(), err
 }
-
-// The one-shot forms of both are safe for concurrent use.
-var (
-	zstdEncoder, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
-	zstdDecoder, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(0))
-)
