@@ -48,9 +48,10 @@ func TestCheck(t *testing.T) {
 				t.Errorf("at slot %d, anchor %d of another history: %v", n+1, slot, err)
 			}
 		}
-		for _, anchor := range []journal.Slot{journal.Slot(n) + 1, journal.Slot(n) + AnchorSpan, math.MaxUint64} {
+		// Another slot's chain, where the ring holds it under the same index.
+		for _, anchor := range []journal.Slot{journal.Slot(n) - AnchorSpan, journal.Slot(n) + 1, journal.Slot(n) + AnchorSpan, math.MaxUint64} {
 			if err := c.Check(ours, &Header{Journal: ours, Anchor: anchor, AnchorChain: c.ring[anchor%AnchorSpan]}); !errors.Is(err, ErrForeign) {
-				t.Errorf("at slot %d, anchor %d ahead: %v", n+1, anchor, err)
+				t.Errorf("at slot %d, anchor %d out of reach: %v", n+1, anchor, err)
 			}
 		}
 		if err := c.Check(theirs, &Header{Journal: ours, Anchor: c.Slot(), AnchorChain: c.Last()}); !errors.Is(err, ErrForeign) {
