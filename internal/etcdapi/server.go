@@ -4,6 +4,19 @@
 // membership changes, downgrades, backups, nested transactions.
 //
 // Semantics, limits and errors follow etcd 3.7's server/etcdserver/api/v3rpc.
+// Where it is known to differ:
+//
+//   - A transaction that puts a key which it also deletes by a range without
+//     an end is refused as a duplicate; etcd overlooks it.
+//   - Within one revision, a watch gives events in the order of their keys.
+//   - Sorting by anything but the key, without an order and with a limit, sorts
+//     all before it cuts; etcd cuts first.
+//   - Progress that is asked for while a watcher catches up is answered when it
+//     has; etcd forgets the question. A watcher that compaction cancelled does
+//     not keep its stream from progress; in etcd it does.
+//   - The header of a watch's events has the revision of the last of them, also
+//     while the watcher catches up; etcd has the newest there.
+//   - Compaction to revision 0 is refused as compacted, also at first.
 package etcdapi
 
 import (
