@@ -130,6 +130,11 @@ func (l *Log) write(slot journal.Slot, rec []byte) error {
 		return err
 	}
 	l.buf = appendFrame(l.buf[:0], seg.seed, slot, rec)
+	written := seg.written
+	if seg.end+size > written {
+		written = min(seg.end+size+zeroAhead, seg.alloc)
+		l.buf = appendZeros(l.buf, int(written-seg.end-size))
+	}
 	if _, err := seg.file.WriteAt(l.buf, seg.end); err != nil {
 		// What was written of the frame is not one, and the next overwrites it.
 		// A full disk is nobody's fault; anything else may be the file's.
@@ -140,6 +145,7 @@ func (l *Log) write(slot journal.Slot, rec []byte) error {
 		l.suspect = true
 		return err
 	}
+	seg.written = written
 	seg.grow(seg.end + size)
 	if cap(l.buf) > keepBuffer {
 		l.buf = nil
@@ -148,6 +154,20 @@ func (l *Log) write(slot journal.Slot, rec []byte) error {
 	l.next = slot + 1
 	l.mu.Unlock()
 	return nil
+}
+
+// zeroAhead is how many zeros a write carries behind its frame once it goes
+// where nothing was written before. The next frames then go into blocks that
+// the file system knows as written, and syncing them changes no metadata: on
+// ext4 that halves the time of a sync of 4 KiB.
+const zeroAhead = 256 << 10
+
+// appendZeros appends n zeros to b.
+func appendZeros(b []byte, n int) []byte {
+	b = slices.Grow(b, n)
+	b = b[:len(b)+n]
+	clear(b[len(b)-n:])
+	return b
 }
 
 // room returns the last segment once it has room for size more bytes.

@@ -28,9 +28,10 @@ type segment struct {
 	scan *scanned // nil until load or create; its offsets only ever grow
 
 	// Where the writer is. Only the holder of Log.writer touches these.
-	end   int64 // the next frame belongs here
-	alloc int64 // how long the file is
-	limit int64 // how long it may become
+	end     int64 // the next frame belongs here
+	written int64 // up to here the file's blocks are written, if only with zeros
+	alloc   int64 // how long the file is
+	limit   int64 // how long it may become
 }
 
 // segmentPath is the file of the segment that starts with first.
