@@ -17,6 +17,7 @@ var outcomes = []struct{ from, to error }{
 	{mvcc.ErrCompacted, rpctypes.ErrGRPCCompacted},
 	{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
 	{mvcc.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
+	{mvcc.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
 	{mvcc.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
 	{mvcc.ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey},
 	{mvcc.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},

@@ -15,12 +15,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// The bounds of a lease's time to live, in seconds, as etcd has them: at least
-// its least election timeout.
-const (
-	minLeaseTTL = 2
-	maxLeaseTTL = 9_000_000_000
-)
+// minLeaseTTL is the shortest time to live that a lease is granted, in seconds:
+// what etcd's least election timeout comes to.
+const minLeaseTTL = 2
 
 // newLeaseID draws a positive lease ID.
 func newLeaseID() mvcc.LeaseID {
@@ -31,7 +28,7 @@ func newLeaseID() mvcc.LeaseID {
 
 // LeaseGrant implements etcdserverpb.LeaseServer.
 func (s *service) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-	if r.TTL > maxLeaseTTL {
+	if r.TTL > mvcc.MaxLeaseTTL {
 		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
 	}
 	id, ttl := mvcc.LeaseID(r.ID), max(r.TTL, minLeaseTTL)

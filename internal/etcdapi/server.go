@@ -93,7 +93,7 @@ func New(cfg Config) *Server {
 		replica:   cfg.Replica,
 		log:       cfg.Logger,
 		clusterID: binary.BigEndian.Uint64(id[:8]) | 1, // 0 means "not known" to clients
-		memberID:  binary.BigEndian.Uint64(id[8:]) | 1,
+		memberID:  uint64(cfg.Replica.Writer()),
 	}
 }
 

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"bytes"
+
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
@@ -77,8 +79,10 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 		l.foreign = slot
 	} else if h.ours == nil {
 		// Ours, but a Read saw it before its Append returned, or after its
-		// Append took it for another's.
-		h.ours = l.open[head.Number]
+		// Append took it for another's; unless somebody forged our name.
+		if b := l.open[head.Number]; b != nil && b.kind == head.Kind && bytes.Equal(b.body, body) {
+			h.ours = b
+		}
 	}
 	var s settled
 	switch head.Kind {

@@ -62,7 +62,7 @@ type Feed struct {
 	first, last mvcc.Revision // of the changes not taken yet; 0: none; guarded by hub.mu
 }
 
-// NewFeed returns a feed of no range yet. Close it when done.
+// NewFeed returns a feed of no range yet. Remove what was added when done.
 func (r *Replica) NewFeed() *Feed {
 	return &Feed{hub: &r.hub, wake: make(chan struct{}, 1)}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -41,16 +42,15 @@ func (l *loop) place(b *batch) error {
 }
 
 func (l *loop) settleSlot(b *batch) (placement, error) {
-	wait := newBackoff(l.Replica, "append to the journal")
+	wait := newPatience(l.Replica, "append")
+	defer wait.over()
 	unknown := false // an earlier attempt may have landed, or still may
 	for {
-		err := l.cfg.Store.Append(l.ctx, b.slot, b.rec)
+		err := wait.try(l.ctx, func(ctx context.Context) error { return l.cfg.Store.Append(ctx, b.slot, b.rec) })
 		switch {
 		case err == nil:
-			wait.over()
 			return placement{batch: b}, nil
 		case errors.Is(err, journal.ErrTaken) && !unknown:
-			wait.over()
 			return placement{batch: b, taken: true}, nil
 		case errors.Is(err, journal.ErrTooLarge), errors.Is(err, journal.ErrClosed):
 			return placement{batch: b, err: err}, nil
@@ -64,12 +64,11 @@ func (l *loop) settleSlot(b *batch) (placement, error) {
 		}
 		// Never append again blindly: who holds the slot?
 		for unknown {
-			recs, err := l.cfg.Store.Read(l.ctx, b.slot, 1)
+			recs, err := l.readOnce(wait, b.slot, 1)
 			if err == nil && len(recs) == 0 {
 				break
 			}
 			if err == nil {
-				wait.over()
 				return placement{batch: b, taken: !b.wrote(recs[0])}, nil
 			}
 			if err := wait.pause(l.ctx, err); err != nil {
@@ -84,11 +83,11 @@ func (b *batch) wrote(rec []byte) bool { return record.DigestOf(rec) == b.digest
 
 // read reads from a slot on until the journal answers.
 func (l *loop) read(from journal.Slot, limit int) error {
-	wait := newBackoff(l.Replica, "read the journal")
+	wait := newPatience(l.Replica, "read")
+	defer wait.over()
 	for {
-		recs, err := l.cfg.Store.Read(l.ctx, from, limit)
+		recs, err := l.readOnce(wait, from, limit)
 		if err == nil {
-			wait.over()
 			select {
 			case l.fetched <- fetch{from: from, limit: limit, recs: recs}:
 				return nil
@@ -105,38 +104,60 @@ func (l *loop) read(from journal.Slot, limit int) error {
 	}
 }
 
-// backoff waits longer and longer between attempts, with jitter, and tells
-// the log once when it starts to matter and once when it is over.
-type backoff struct {
+func (l *loop) readOnce(wait *patience, from journal.Slot, limit int) (recs [][]byte, err error) {
+	err = wait.try(l.ctx, func(ctx context.Context) (err error) {
+		recs, err = l.cfg.Store.Read(ctx, from, limit)
+		return err
+	})
+	return recs, err
+}
+
+// patience is one call on the journal, repeated until it is answered: each
+// attempt has its time, waits grow between them, with jitter, and the log
+// hears once that it takes long and once that it is over.
+type patience struct {
 	r     *Replica
 	what  string
 	wait  time.Duration
-	since time.Time
-	told  bool
+	began time.Time
+	alarm *time.Timer
+	told  atomic.Bool
 }
 
 const (
+	attempt   = 15 * time.Second
 	firstWait = 5 * time.Millisecond
 	lastWait  = time.Second
 	tellAfter = 2 * time.Second
 )
 
-func newBackoff(r *Replica, what string) *backoff { return &backoff{r: r, what: what, wait: firstWait} }
+func newPatience(r *Replica, what string) *patience {
+	p := &patience{r: r, what: what, wait: firstWait, began: time.Now()}
+	p.alarm = time.AfterFunc(tellAfter, func() {
+		p.told.Store(true)
+		r.log.Warn("journal does not answer; trying on", "to", what)
+	})
+	return p
+}
 
-func (b *backoff) pause(ctx context.Context, cause error) error {
+// try makes one attempt.
+func (p *patience) try(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	return call(ctx)
+}
+
+// pause waits before the next attempt. It fails when ctx ends.
+func (p *patience) pause(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if b.since.IsZero() {
-		b.since = time.Now()
+	if p.told.Load() {
+		p.r.log.Debug("journal does not answer", "to", p.what, "error", cause)
 	}
-	if !b.told && time.Since(b.since) > tellAfter {
-		b.told = true
-		b.r.log.Warn("journal does not answer; trying on", "to", b.what, "error", cause)
-	}
-	t := time.NewTimer(b.wait/2 + rand.N(b.wait/2+1))
+	t := time.NewTimer(p.wait/2 + rand.N(p.wait/2+1))
 	defer t.Stop()
-	b.wait = min(2*b.wait, lastWait)
+	p.wait = min(2*p.wait, lastWait)
 	select {
 	case <-t.C:
 		return nil
@@ -145,8 +166,10 @@ func (b *backoff) pause(ctx context.Context, cause error) error {
 	}
 }
 
-func (b *backoff) over() {
-	if b.told {
-		b.r.log.Info("journal answers again", "to", b.what, "after", time.Since(b.since).Round(time.Millisecond))
+// over ends it, answered or not.
+func (p *patience) over() {
+	p.alarm.Stop()
+	if p.told.Load() {
+		p.r.log.Info("journal answers again", "to", p.what, "after", time.Since(p.began).Round(time.Millisecond))
 	}
 }

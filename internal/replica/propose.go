@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,9 +19,11 @@ type proposal struct {
 	req   *mvcc.Request
 	size  int // of its wire form, roughly, at least
 	state atomic.Uint32
+	until time.Time     // when waiting for it ends
 	done  chan struct{} // closed once result and err are set
 	res   mvcc.Result
 	err   error
+	told  bool // done is closed; the loop's own
 }
 
 const (
@@ -31,13 +34,17 @@ const (
 
 func (p *proposal) outcome() (mvcc.Result, error) { return p.res, p.err }
 
-// settle gives the proposal its outcome. Only the loop calls it, once.
+// settle gives the proposal its outcome; the first one counts. Only the loop
+// calls it.
 func (p *proposal) settle(res mvcc.Result, err error) {
-	p.res, p.err = res, err
+	if p.told {
+		return
+	}
+	p.res, p.err, p.told = res, err, true
 	close(p.done)
 }
 
-// abandon gives up waiting, because of cause, or of time if that is nil.
+// abandon gives up waiting, because of cause.
 func (p *proposal) abandon(cause error) (mvcc.Result, error) {
 	if p.state.CompareAndSwap(queued, abandoned) {
 		return mvcc.Result{}, errors.Join(ErrUnavailable, cause)
@@ -57,19 +64,23 @@ const maxQueued = 16 << 10
 type queue struct {
 	mu     sync.Mutex
 	items  []*proposal // guarded by mu
+	closed bool        // guarded by mu
 	signal chan struct{}
 }
 
 func (q *queue) init() { q.signal = make(chan struct{}, 1) }
 
-func (q *queue) add(req *mvcc.Request, limit int) (*proposal, error) {
-	p := &proposal{req: req, size: wireSize(req), done: make(chan struct{})}
+func (q *queue) add(req *mvcc.Request, limit int, until time.Time) (*proposal, error) {
+	p := &proposal{req: req, size: wireSize(req), until: until, done: make(chan struct{})}
 	if p.size > limit {
 		return nil, fmt.Errorf("%d bytes, at most %d: %w", p.size, limit, ErrTooLarge)
 	}
 	q.mu.Lock()
-	if len(q.items) >= maxQueued {
-		q.mu.Unlock()
+	if q.closed || len(q.items) >= maxQueued {
+		defer q.mu.Unlock()
+		if q.closed {
+			return nil, ErrStopped
+		}
 		return nil, ErrBusy
 	}
 	q.items = append(q.items, p)
@@ -102,6 +113,27 @@ func (q *queue) take(limit int) []*proposal {
 	clear(q.items[left:])
 	q.items = q.items[:left]
 	return taken
+}
+
+// expire settles the proposals that have waited until now; with all set, every
+// one, for good. What is queued has not happened, and will not.
+func (q *queue) expire(now time.Time, all bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = q.closed || all
+	err := ErrUnavailable
+	if all {
+		err = ErrStopped
+	}
+	q.items = slices.DeleteFunc(q.items, func(p *proposal) bool {
+		if !all && now.Before(p.until) {
+			return false
+		}
+		if p.state.CompareAndSwap(queued, abandoned) {
+			p.settle(mvcc.Result{}, err)
+		}
+		return true
+	})
 }
 
 // wireSize is an upper bound of the request's wire form, in bytes.
@@ -156,6 +188,15 @@ func (b *batch) requests() []mvcc.Request {
 		reqs[i] = *p.req
 	}
 	return reqs
+}
+
+// expire tells the proposers that have waited until now that nothing is known.
+func (b *batch) expire(now time.Time) {
+	for _, p := range b.proposals {
+		if !now.Before(p.until) {
+			p.settle(mvcc.Result{}, ErrUnknown)
+		}
+	}
 }
 
 // settle tells every proposer. A batch whose first copy to be applied is void

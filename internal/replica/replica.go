@@ -99,6 +99,9 @@ func newWriterID() mvcc.WriterID {
 	return mvcc.WriterID(binary.LittleEndian.Uint64(b[:]) | 1)
 }
 
+// Writer is this process's name among those that write the journal.
+func (r *Replica) Writer() mvcc.WriterID { return r.writer }
+
 // Ready is closed once the replica has seen the journal's tail.
 func (r *Replica) Ready() <-chan struct{} { return r.ready }
 
@@ -155,21 +158,15 @@ func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, 
 			return res, nil
 		}
 	}
-	p, err := r.queue.add(req, r.maxBatch())
+	p, err := r.queue.add(req, r.maxBatch(), time.Now().Add(r.cfg.Timeout))
 	if err != nil {
 		return mvcc.Result{}, err
 	}
-	timeout := time.NewTimer(r.cfg.Timeout)
-	defer timeout.Stop()
 	select {
-	case <-p.done:
+	case <-p.done: // also when its time is over, and when Run has ended
 		return p.outcome()
-	case <-timeout.C:
-		return p.abandon(nil)
 	case <-ctx.Done():
 		return p.abandon(ctx.Err())
-	case <-r.done:
-		return p.abandon(ErrStopped)
 	}
 }
 

@@ -57,6 +57,7 @@ const (
 	pipeline     = 8  // batches in flight at most
 	aloneFor     = 64 // slots without another writer, before batches are pipelined
 	maxBatchSize = 4 << 20
+	overdue      = 2 * time.Second // for an Append, before what is below it is looked after
 )
 
 // Run brings the replica to life: restores the state, follows the journal,
@@ -288,11 +289,18 @@ func (l *loop) onFetched(f fetch) error {
 	return nil
 }
 
-// sawEmpty notes that a slot was empty. Where it holds up records of ours that
-// landed above it, it is to be filled.
+// sawEmpty notes that a slot was empty. Where it holds up records of ours above
+// it, which landed or have been under way for long, it is to be filled.
 func (l *loop) sawEmpty(slot journal.Slot) {
 	l.empty = 0
-	if slot == l.state.Slot()+1 && len(l.known) > 0 && l.flying[slot] == nil {
+	if slot != l.state.Slot()+1 || l.flying[slot] != nil {
+		return
+	}
+	held := len(l.known) > 0
+	for _, b := range l.flying {
+		held = held || time.Since(b.sent) > overdue
+	}
+	if held {
 		l.empty = slot
 	}
 }
@@ -302,17 +310,19 @@ func (l *loop) giveUp() {
 	for _, b := range l.open {
 		b.settle(nil, ErrUnknown)
 	}
-	for _, p := range l.queue.take(1 << 30) {
-		p.settle(mvcc.Result{}, ErrStopped)
-	}
+	l.queue.expire(time.Time{}, true)
 }
 
 func (l *loop) onTick(now time.Time) {
 	for _, req := range l.leases.expired(l.state, now) {
 		// Nobody waits for it: an expiry that is lost is proposed again.
-		if _, err := l.queue.add(req, l.maxBatch()); err != nil {
+		if _, err := l.queue.add(req, l.maxBatch(), now.Add(l.cfg.Timeout)); err != nil {
 			return
 		}
+	}
+	l.queue.expire(now, false)
+	for _, b := range l.open {
+		b.expire(now)
 	}
 	if !l.snaps.working {
 		l.state.Prune(64 * pruneAtOnce)

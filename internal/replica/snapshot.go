@@ -64,8 +64,9 @@ type snapshots struct {
 type snapshot struct {
 	slot   journal.Slot
 	hash   [sha256.Size]byte
+	hashed bool // hash is that of the state
 	stored bool
-	err    error // of storing it; the hash is good all the same
+	err    error // of hashing or storing it
 }
 
 // passed notes that slot was applied, and takes a snapshot if one is due.
@@ -102,10 +103,14 @@ func (l *loop) onSnapshot(out snapshot) error {
 		l.log.Info("snapshot stored", "slot", uint64(out.slot))
 		l.control(record.Snapshot, record.SnapshotMark{Slot: out.slot, Hash: out.hash}.Append(nil))
 	}
-	if other, ok := s.others[out.slot]; ok && other != out.hash {
+	other, named := s.others[out.slot]
+	clear(s.others)
+	if !out.hashed {
+		return nil
+	}
+	if named && other != out.hash {
 		return diverged(out.slot)
 	}
-	clear(s.others)
 	for slot := range s.own {
 		if slot+record.AnchorSpan*64 < out.slot {
 			delete(s.own, slot)
@@ -155,7 +160,7 @@ func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *reco
 	if out.err != nil {
 		return out
 	}
-	out.hash = hash.sum()
+	out.hash, out.hashed = hash.sum(), true
 	if !store {
 		return out
 	}
@@ -250,11 +255,15 @@ func (l *loop) restore() error {
 }
 
 func (l *loop) listSnapshots() ([]string, error) {
-	wait := newBackoff(l.Replica, "list snapshots")
+	wait := newPatience(l.Replica, "list snapshots")
+	defer wait.over()
 	for {
-		names, err := l.cfg.Store.ListBlobs(l.ctx, blobRoot)
+		var names []string
+		err := wait.try(l.ctx, func(ctx context.Context) (err error) {
+			names, err = l.cfg.Store.ListBlobs(ctx, blobRoot)
+			return err
+		})
 		if err == nil {
-			wait.over()
 			return names, nil
 		}
 		if err := wait.pause(l.ctx, err); err != nil {
