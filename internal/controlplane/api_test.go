@@ -20,6 +20,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclientset "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -123,6 +124,7 @@ func create(t *testing.T, c dynamic.ResourceInterface, o *unstructured.Unstructu
 }
 
 func TestCustomResourceTravelsBetweenServers(t *testing.T) {
+	t.Parallel()
 	p := servers(t)
 	ns := namespace(t, p.a)
 	gvr := kind(t, p.a, "parcel", p.b)
@@ -207,6 +209,7 @@ func TestServerSideApplyConflict(t *testing.T) {
 }
 
 func TestNamespaceIsEmptied(t *testing.T) {
+	t.Parallel()
 	p := servers(t)
 	ns := namespace(t, p.a)
 	gvr := kind(t, p.a, "leftover", p.b)
@@ -231,6 +234,7 @@ func TestNamespaceIsEmptied(t *testing.T) {
 }
 
 func TestGarbageCollectionFollowsOwners(t *testing.T) {
+	t.Parallel()
 	p := servers(t)
 	ns := namespace(t, p.a)
 	gvr := kind(t, p.a, "owner") // unknown when the collector started
@@ -260,6 +264,7 @@ func TestGarbageCollectionFollowsOwners(t *testing.T) {
 }
 
 func TestQuotaCountsCustomResources(t *testing.T) {
+	t.Parallel()
 	p := servers(t)
 	ns := namespace(t, p.a)
 	gvr := kind(t, p.a, "counted", p.b)
@@ -360,6 +365,7 @@ func TestServiceAccountTokenWorksAtEveryServer(t *testing.T) {
 }
 
 func TestTokenIsRefusedWhenForgedOrOrphaned(t *testing.T) {
+	t.Parallel()
 	p := servers(t)
 	ns := namespace(t, p.a)
 	accounts := p.a.client.CoreV1().ServiceAccounts(ns)
@@ -435,6 +441,7 @@ func TestRBACGrantsWhatIsBound(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestValidatingAdmissionPolicy(t *testing.T) {
+	t.Parallel()
 	p := servers(t)
 	ns := namespace(t, p.a)
 	ar := p.a.client.AdmissionregistrationV1()
@@ -567,6 +574,37 @@ func TestServersHaveIdentitiesOfTheirOwn(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+func TestStorageVersionMigration(t *testing.T) {
+	t.Parallel()
+	p := servers(t)
+	ns := namespace(t, p.a)
+	gvr := kind(t, p.a, "settler")
+	create(t, p.a.dynamic.Resource(gvr).Namespace(ns), object(gvr, "one", nil))
+	migrations := p.a.client.StoragemigrationV1().StorageVersionMigrations()
+	m, err := migrations.Create(t.Context(), &storagemigrationv1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{Name: "settlers"},
+		Spec:       storagemigrationv1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Group: gvr.Group, Resource: gvr.Resource}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the migration is over", func(ctx context.Context) (bool, error) {
+		m, err = migrations.Get(ctx, m.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, c := range m.Status.Conditions {
+			if c.Type == string(storagemigrationv1.MigrationFailed) && c.Status == metav1.ConditionTrue {
+				return false, fmt.Errorf("it failed: %s", c.Message)
+			}
+			if c.Type == string(storagemigrationv1.MigrationSucceeded) && c.Status == metav1.ConditionTrue {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
 }
 
 // A server listens on the address that it was given, and nowhere else.

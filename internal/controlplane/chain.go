@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
@@ -43,9 +44,11 @@ type chain struct {
 // newChain makes the API server: custom resources, behind the built-in kinds,
 // behind the aggregator. It opens the store's clients, and so needs the store.
 func newChain(p parts, log *slog.Logger) (*chain, error) {
+	kinds := upstream.DefaultGenericAPIResourceConfigSource()
+	kinds.EnableVersions(storagemigrationv1.SchemeGroupVersion) // upstream provides it, and leaves it off
 	generic, informers, storage, err := apiserver.BuildGenericConfig(p.opts,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
-		upstream.DefaultGenericAPIResourceConfigSource(), generatedopenapi.GetOpenAPIDefinitions, nil)
+		kinds, generatedopenapi.GetOpenAPIDefinitions, nil)
 	if err != nil {
 		return nil, fmt.Errorf("configure API server: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsclientset "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apiextensionsscheme "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/scheme"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	validatingadmissionpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/certificates/approver"
@@ -151,7 +153,15 @@ type metadataFactory struct {
 }
 
 func (f metadataFactory) ForResource(r schema.GroupVersionResource) (informers.GenericInformer, error) {
-	return f.SharedInformerFactory.ForResource(r), nil
+	i := f.SharedInformerFactory.ForResource(r)
+	// An informer outlives its kind, and looks for it ever more rarely: nothing to
+	// report. The error is that the informer runs already, with this handler.
+	_ = i.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if !apierrors.IsNotFound(err) {
+			cache.DefaultWatchErrorHandler(ctx, r, err)
+		}
+	})
+	return i, nil
 }
 
 func (t *term) namespaces(ctx context.Context) (func(context.Context), error) {

@@ -14,6 +14,7 @@ import (
 
 // What people type, against the kubeconfig that the server wrote.
 func TestKubectl(t *testing.T) {
+	t.Parallel()
 	s := servers(t).a
 	command := func(args ...string) *exec.Cmd {
 		ctx, cancel := context.WithTimeout(t.Context(), startTimeout)

@@ -137,6 +137,7 @@ func works(t *testing.T, s *server) {
 }
 
 func TestControllersMoveWhenTheLeaderIsKilled(t *testing.T) {
+	t.Parallel()
 	url := testEtcd(t, "127.0.0.1:0")
 	a := startTest(t, childSettings{Addresses: []string{url}, ServerID: "a", LeaderElection: fast})
 	leads(t, a, "a")
@@ -192,6 +193,7 @@ func delay(t *testing.T, p *toxiproxy.Proxy, oneWay time.Duration) {
 
 // Two servers bootstrap one fresh store at once, 80 ms away.
 func TestBootstrapOnSlowStore(t *testing.T) {
+	t.Parallel()
 	p := proxy(t, testEtcd(t, "127.0.0.1:0"))
 	delay(t, p, 40*time.Millisecond)
 	began := time.Now()
@@ -223,6 +225,7 @@ func TestBootstrapOnSlowStore(t *testing.T) {
 }
 
 func TestStoreOutage(t *testing.T) {
+	t.Parallel()
 	p := proxy(t, testEtcd(t, "127.0.0.1:0"))
 	s := startTest(t, childSettings{Addresses: []string{"http://" + p.Listen}, LeaderElection: fast})
 	if err := configMap(s, "before"); err != nil {
@@ -252,6 +255,7 @@ func TestStoreOutage(t *testing.T) {
 }
 
 func TestWaitsForStoreAtStart(t *testing.T) {
+	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -276,6 +280,7 @@ func TestWaitsForStoreAtStart(t *testing.T) {
 }
 
 func TestStopsWhileWaitingForStore(t *testing.T) {
+	t.Parallel()
 	s, _, err := launch(childSettings{Addresses: []string{"http://127.0.0.1:1"}, DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

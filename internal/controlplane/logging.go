@@ -48,7 +48,10 @@ func (h klogHandler) Enabled(ctx context.Context, l slog.Level) bool {
 }
 
 func (h klogHandler) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = h.level(r.Level)
+	// logr hands errors over without asking whether they are wanted.
+	if r.Level = h.level(r.Level); !h.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
 	return h.Handler.Handle(ctx, r)
 }
 

@@ -47,7 +47,10 @@ func TestMain(m *testing.M) {
 		os.Exit(child(c))
 	}
 	code := m.Run()
-	stopShared()
+	if lines := stopShared(); len(lines) > 0 {
+		fmt.Printf("FAIL: errors in the logs of servers that had a good day:\n%s\n", strings.Join(lines, "\n"))
+		code = 1
+	}
 	os.Exit(code)
 }
 
@@ -302,17 +305,27 @@ func servers(t *testing.T) *pair {
 	return shared
 }
 
-func stopShared() {
+// stopShared stops the shared pair, and returns the errors that it logged.
+func stopShared() (errors []string) {
 	if shared == nil {
-		return
+		return nil
 	}
 	for _, s := range []*server{shared.a, shared.b} {
-		if s != nil {
-			s.stop()
+		if s == nil {
+			continue
+		}
+		s.stop()
+		for _, line := range strings.Split(s.logs(), "\n") {
+			// Tests do show tokens that are worth nothing, and ask for kinds that are a moment old.
+			if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "Unable to authenticate the request") &&
+				!strings.Contains(line, "storage is (re)initializing") {
+				errors = append(errors, line)
+			}
 		}
 	}
 	if shared.etcd != nil {
 		shared.etcd.Close()
 	}
 	_ = os.RemoveAll(shared.dir)
+	return errors
 }

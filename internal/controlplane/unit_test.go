@@ -334,6 +334,12 @@ func TestKlogBridge(t *testing.T) {
 	klog.ErrorS(nil, "went wrong")
 	phase.Store(phaseStopping)
 	klog.ErrorS(nil, "went away")
+	quiet, err := bridgeKlog(slog.New(slog.NewTextHandler(&log, nil)), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet.Store(phaseStopping)
+	klog.ErrorS(nil, "not worth a word")
 	var got []string
 	for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {
 		_, rest, _ := strings.Cut(line, " ")
