@@ -3,10 +3,12 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -122,14 +124,22 @@ func setField(obj *unstructured.Unstructured, value any, path ...string) {
 	}
 }
 
-// serves waits until a resource can be listed: a CRD that was made a moment
-// ago on another server takes a while to be served.
+// serves waits until a resource can be listed and discovered: a CRD that was
+// made a moment ago takes a while to be served.
 func (s *server) serves(t testing.TB, resource schema.GroupVersionResource) {
 	t.Helper()
-	_, dyn := s.clients(t)
+	typed, dyn := s.clients(t)
 	poll(t, 60*time.Second, s.name+"'s server serves "+resource.Resource, func(ctx context.Context) error {
-		_, err := dyn.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
-		return err
+		if _, err := dyn.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+			return err
+		}
+		_, all, err := typed.Discovery().ServerGroupsAndResources()
+		for _, list := range all {
+			if list.GroupVersion == resource.GroupVersion().String() && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource }) {
+				return nil
+			}
+		}
+		return errors.Join(errors.New("it is not in the discovery"), err)
 	})
 }
 

@@ -31,6 +31,7 @@ func TestKubectl(t *testing.T) {
 		"discovery":         kubectlDiscovery,
 		"rights":            kubectlRights,
 		"deletion":          kubectlDelete,
+		"too large":         kubectlTooLarge,
 	} {
 		t.Run(name, func(t *testing.T) { steps(t, s) })
 	}
@@ -154,6 +155,10 @@ func kubectlWatch(t *testing.T, s *server) {
 }
 
 func kubectlDiscovery(t *testing.T, s *server) {
+	poll(t, 60*time.Second, "the schema is published", func(context.Context) error {
+		_, err := s.tryKubectl(t, "", "explain", "widgets")
+		return err
+	})
 	s.prints(t, []string{"KIND:       Widget", "A widget, which a vendor makes for a tenant.", "status", "<Object>"}, "", "explain", "widgets")
 	s.prints(t, []string{"conditions", "lastTransitionTime", "tags", "<[]string>"}, "", "explain", "widgets", "--recursive")
 	s.prints(t, []string{"How large the widget is."}, "", "explain", "wg.spec.size")
@@ -205,4 +210,12 @@ func kubectlDelete(t *testing.T, s *server) {
 	s.refuses(t, []string{"NotFound"}, "", "delete", "-n", "passing", "wg", "two")
 	s.kubectl(t, "", "delete", "namespace", "passing", "--timeout=80s")
 	s.refuses(t, []string{"NotFound"}, "", "get", "-n", "passing", "wg", "one")
+}
+
+// kubectlTooLarge: what is above etcd's limit of 1.5 MiB gets etcd's error.
+func kubectlTooLarge(t *testing.T, s *server) {
+	s.refuses(t, []string{"etcdserver: request is too large"}, widgetYAML("large", "note: "+strings.Repeat("x", 1700<<10)), "create", "-f", "-")
+	s.refuses(t, []string{"NotFound"}, "", "get", "wg", "large")
+	s.kubectl(t, widgetYAML("large", "note: "+strings.Repeat("x", 1300<<10)), "create", "-f", "-")
+	s.kubectl(t, "", "delete", "wg", "large")
 }
