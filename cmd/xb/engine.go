@@ -142,13 +142,20 @@ func replicaConfig(store backend, poll time.Duration, log *slog.Logger) replica.
 		Store:     store,
 		Notifier:  notify.NewPolling(poll, 10*poll),
 		Logger:    log,
-		Snapshots: replica.SnapshotPolicy{EveryBytes: 64 << 20},
+		Snapshots: snapshotPolicy(store.remote),
 	}
 	if store.remote {
 		cfg.CompressFrom = 1 << 10
-		cfg.Snapshots = replica.SnapshotPolicy{EveryBytes: 16 << 20, RecordWeight: 16 << 10}
 	}
 	return cfg
+}
+
+// snapshotPolicy weighs a record by what it costs to read at a restart.
+func snapshotPolicy(remote bool) replica.SnapshotPolicy {
+	if remote {
+		return replica.SnapshotPolicy{EveryBytes: 16 << 20, RecordWeight: 16 << 10}
+	}
+	return replica.SnapshotPolicy{EveryBytes: 64 << 20}
 }
 
 func clientURL(lis net.Listener, tls *tls.Config) string {

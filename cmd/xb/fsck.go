@@ -38,7 +38,7 @@ it could not be checked.`,
 			} else {
 				defer store.Close()
 				progress, clear := progressOn(cmd.ErrOrStderr())
-				report, err = fsck.Check(cmd.Context(), store, fsck.Options{Progress: progress})
+				report, err = fsck.Check(cmd.Context(), store, fsck.Options{Progress: progress, Policy: snapshotPolicy(store.remote)})
 				clear()
 				if err != nil {
 					log.Error("check ended early", "error", err)

@@ -51,23 +51,25 @@ func openStore(ctx context.Context, rawURL string, log *slog.Logger) (backend, e
 }
 
 // openReadOnly opens a journal that must exist, and changes nothing in it.
-func openReadOnly(ctx context.Context, rawURL string, log *slog.Logger) (journal.Store, error) {
+func openReadOnly(ctx context.Context, rawURL string, log *slog.Logger) (backend, error) {
 	u, err := parseJournalURL(rawURL)
 	if err != nil {
-		return nil, err
+		return backend{}, err
 	}
 	switch u.Scheme {
 	case "file":
-		return filelog.OpenReadOnly(ctx, u.Path)
+		store, err := filelog.OpenReadOnly(ctx, u.Path)
+		return backend{Store: store}, err
 	case "s3":
 		cfg, err := s3log.ParseURL(u)
 		if err != nil {
-			return nil, err
+			return backend{}, err
 		}
 		cfg.Logger, cfg.ReadOnly = log, true
-		return s3log.Open(ctx, cfg)
+		store, err := s3log.Open(ctx, cfg)
+		return backend{Store: store, remote: true}, err
 	default:
-		return nil, fmt.Errorf("journal %s lives in one process only; there is nothing to read from outside", u.Scheme+":")
+		return backend{}, fmt.Errorf("journal %s lives in one process only; there is nothing to read from outside", u.Scheme+":")
 	}
 }
 

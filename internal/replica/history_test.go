@@ -159,7 +159,7 @@ func testHistory(t *testing.T, seed uint64, depth int) {
 		}
 		t.Cleanup(func() { f.Close() })
 		faults = append(faults, f)
-		rs = append(rs, run(t, f, nil))
+		rs = append(rs, run(t, f, func(c *replica.Config) { c.Attempt = 20 * time.Millisecond }))
 	}
 
 	var mu sync.Mutex

@@ -125,7 +125,6 @@ type patience struct {
 }
 
 const (
-	attempt   = 15 * time.Second
 	firstWait = 5 * time.Millisecond
 	lastWait  = time.Second
 	tellAfter = 2 * time.Second
@@ -142,7 +141,7 @@ func newPatience(r *Replica, what string) *patience {
 
 // try makes one attempt.
 func (p *patience) try(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, p.r.cfg.Attempt)
 	defer cancel()
 	return call(ctx)
 }

@@ -47,11 +47,16 @@ type Config struct {
 	CompressFrom int
 	// Timeout bounds how long a request waits for the journal; 0 for 7 s, etcd's.
 	Timeout time.Duration
+	// Attempt bounds one call on the journal, which is then repeated; 0 for 15 s.
+	Attempt time.Duration
 	// Snapshots says when the state is written beside the journal.
 	Snapshots SnapshotPolicy
 }
 
-const defaultTimeout = 7 * time.Second
+const (
+	defaultTimeout = 7 * time.Second
+	defaultAttempt = 15 * time.Second
+)
 
 // Replica is one process's copy of the state. Its methods are safe for
 // concurrent use; those that ask or propose need Run to be running.
@@ -75,6 +80,9 @@ type Replica struct {
 func New(cfg Config) *Replica {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
+	}
+	if cfg.Attempt == 0 {
+		cfg.Attempt = defaultAttempt
 	}
 	r := &Replica{
 		cfg:    cfg,

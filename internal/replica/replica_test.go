@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,18 +149,21 @@ func TestRestartFromSnapshot(t *testing.T) {
 	small := func(c *replica.Config) { c.Snapshots.EveryBytes = 4 << 10 }
 	a, stop := start(t, store.Open(), small)
 	b := run(t, store.Open(), small) // checks a's snapshots
-	for i := range 500 {
-		propose(t, a, put(fmt.Sprintf("k%d", i%50), fmt.Sprint(i)))
+	// A snapshot is stored beside the writes; write until one is there.
+	writes := 0
+	for stored := false; !stored || writes%500 != 0; writes++ {
+		propose(t, a, put(fmt.Sprintf("k%d", writes%50), fmt.Sprint(writes)))
+		names, err := store.Open().ListBlobs(t.Context(), "snapshot/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored = slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, "manifest.json") })
 	}
 	want, err := a.Linearizable(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	names, err := store.Open().ListBlobs(t.Context(), "snapshot/")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no snapshot stored: %v", err)
-	}
 	c := run(t, store.Open(), small)
 	got := c.View()
 	if got.Revision() < want.Revision() {
@@ -173,8 +178,8 @@ func TestRestartFromSnapshot(t *testing.T) {
 	}
 	// History from before the restart is still there to watch.
 	changes, err := got.Changes(2, want.Revision())
-	if err != nil || len(changes) != 500 {
-		t.Fatalf("%d changes after the restart (%v), want 500", len(changes), err)
+	if err != nil || len(changes) != writes {
+		t.Fatalf("%d changes after the restart (%v), want %d", len(changes), err, writes)
 	}
 	if res := propose(t, b, put("k0", "again")); res.Err != nil {
 		t.Fatal(res.Err)

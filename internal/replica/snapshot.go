@@ -192,12 +192,15 @@ func (r *Replica) dropSnapshots(ctx context.Context, newest journal.Slot) {
 		return
 	}
 	oldest := snapshotDir(slots[keepSnapshots-1])
-	for _, name := range names {
-		if name < oldest {
-			if err := r.cfg.Store.DeleteBlob(ctx, name); err != nil {
-				r.log.Debug("old snapshot stays", "blob", name, "error", err)
-				return
-			}
+	old := slices.DeleteFunc(names, func(name string) bool { return name >= oldest })
+	// Manifests first: a snapshot without one is none.
+	slices.SortStableFunc(old, func(a, b string) int {
+		return strings.Compare(path.Base(b), path.Base(a)) // hashes sort below "manifest.json"
+	})
+	for _, name := range old {
+		if err := r.cfg.Store.DeleteBlob(ctx, name); err != nil {
+			r.log.Debug("old snapshot stays", "blob", name, "error", err)
+			return
 		}
 	}
 }
