@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,8 +126,8 @@ type isolation struct {
 // storeIP is an address of the store's machine that both cables lead to.
 const storeIP = "10.200.0.1"
 
-// isolate makes the three namespaces, which are removed when the test ends.
-func isolate(t testing.TB) isolation {
+// needNamespaces skips the test where network namespaces cannot be made.
+func needNamespaces(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		need(t, "network namespaces need root")
@@ -134,26 +135,39 @@ func isolate(t testing.TB) isolation {
 	if _, err := exec.LookPath("ip"); err != nil {
 		need(t, "the program ip (Debian's iproute2) is not installed")
 	}
-	removeStale()
-	prefix := fmt.Sprintf("xbe2e-%d-%d-", os.Getpid(), processes.Add(1))
-	net := isolation{
-		vendor: &namespace{prefix + "vendor", "10.200.1.2"},
-		tenant: &namespace{prefix + "tenant", "10.200.2.2"},
-		store:  &namespace{prefix + "store", storeIP},
+	trial := fmt.Sprintf("xbe2e-%d-%d-trial", os.Getpid(), processes.Add(1))
+	if out, err := exec.Command("ip", "netns", "add", trial).CombinedOutput(); err != nil {
+		need(t, fmt.Sprintf("network namespaces cannot be made here: %v %s", err, out))
 	}
-	for i, n := range []*namespace{net.store, net.vendor, net.tenant} {
-		if out, err := run(t, nil, nil, "", "ip", "netns", "add", n.name); err != nil {
-			if i == 0 {
-				need(t, fmt.Sprintf("network namespaces cannot be made here: %v %s", err, out))
-			}
-			t.Fatal(err)
+	_ = exec.Command("ip", "netns", "del", trial).Run()
+	removeStale()
+}
+
+// newNamespace makes a namespace that has nothing but its loopback, and is
+// removed when the test ends.
+func newNamespace(t testing.TB, name, ip string) *namespace {
+	t.Helper()
+	n := &namespace{fmt.Sprintf("xbe2e-%d-%d-%s", os.Getpid(), processes.Add(1), name), ip}
+	if out, err := run(t, nil, nil, "", "ip", "netns", "add", n.name); err != nil {
+		t.Fatal(err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("ip", "netns", "del", n.name).CombinedOutput(); err != nil {
+			t.Errorf("remove network namespace %s: %v %s", n.name, err, out)
 		}
-		t.Cleanup(func() {
-			if out, err := exec.Command("ip", "netns", "del", n.name).CombinedOutput(); err != nil {
-				t.Errorf("remove network namespace %s: %v %s", n.name, err, out)
-			}
-		})
-		n.configure(t, "ip link set lo up")
+	})
+	n.configure(t, "ip link set lo up")
+	return n
+}
+
+// isolate makes the three namespaces.
+func isolate(t testing.TB) isolation {
+	t.Helper()
+	needNamespaces(t)
+	net := isolation{
+		vendor: newNamespace(t, "vendor", "10.200.1.2"),
+		tenant: newNamespace(t, "tenant", "10.200.2.2"),
+		store:  newNamespace(t, "store", storeIP),
 	}
 	net.store.configure(t, "ip address add "+storeIP+"/32 dev lo")
 	for i, n := range []*namespace{net.vendor, net.tenant} {
@@ -171,6 +185,32 @@ func isolate(t testing.TB) isolation {
 		t.Fatalf("switch forwarding off on the store's machine: %v", err)
 	}
 	return net
+}
+
+// listening are the addresses that sockets inside listen on, in order.
+func (n *namespace) listening(t testing.TB) (all []string) {
+	t.Helper()
+	out, err := run(t, n, nil, "", "cat", "/proc/net/tcp", "/proc/net/tcp6")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 || fields[3] != "0A" { // LISTEN
+			continue
+		}
+		host, port, _ := strings.Cut(fields[1], ":")
+		number, err := strconv.ParseUint(port, 16, 16)
+		if err != nil {
+			t.Fatalf("read %q: %v", line, err)
+		}
+		if host == "0100007F" {
+			host = "127.0.0.1"
+		}
+		all = append(all, fmt.Sprintf("%s:%d", host, number))
+	}
+	slices.Sort(all)
+	return all
 }
 
 func (n *namespace) configure(t testing.TB, command string) {
