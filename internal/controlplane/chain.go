@@ -22,7 +22,6 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	upstream "k8s.io/kubernetes/pkg/controlplane"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver"
-	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 )
 
@@ -48,7 +47,7 @@ func newChain(p parts, log *slog.Logger) (*chain, error) {
 	kinds.EnableVersions(storagemigrationv1.SchemeGroupVersion) // upstream provides it, and leaves it off
 	generic, informers, storage, err := apiserver.BuildGenericConfig(p.opts,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
-		kinds, generatedopenapi.GetOpenAPIDefinitions, nil)
+		kinds, servedDefinitions, nil)
 	if err != nil {
 		return nil, fmt.Errorf("configure API server: %w", err)
 	}

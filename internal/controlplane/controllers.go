@@ -42,7 +42,6 @@ import (
 	"k8s.io/kubernetes/pkg/controller/storageversionmigrator"
 	"k8s.io/kubernetes/pkg/controller/validatingadmissionpolicystatus"
 	"k8s.io/kubernetes/pkg/features"
-	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
@@ -238,7 +237,7 @@ func (t *term) clusterRoles(context.Context) (func(context.Context), error) {
 }
 
 func (t *term) policyStatus(context.Context) (func(context.Context), error) {
-	definitions := resolver.NewDefinitionsSchemaResolver(generatedopenapi.GetOpenAPIDefinitions, k8sscheme.Scheme, apiextensionsscheme.Scheme)
+	definitions := resolver.NewDefinitionsSchemaResolver(servedDefinitions, k8sscheme.Scheme, apiextensionsscheme.Scheme)
 	ctrl, err := validatingadmissionpolicystatus.NewController(
 		t.typed.Admissionregistration().V1().ValidatingAdmissionPolicies(),
 		t.client.AdmissionregistrationV1().ValidatingAdmissionPolicies(),

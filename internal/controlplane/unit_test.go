@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
@@ -349,4 +351,25 @@ func TestKlogBridge(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("logged (-want +got):\n%s", diff)
 	}
+}
+
+func TestServedDefinitionsAreWhole(t *testing.T) {
+	ref := func(path string) spec.Ref { return spec.MustCreateRef(path) }
+	served, all := servedDefinitions(ref), generatedopenapi.GetOpenAPIDefinitions(ref)
+	for name, def := range served {
+		for _, dep := range def.Dependencies {
+			if _, ok := served[dep]; !ok {
+				t.Errorf("%s refers to %s, which is left out", name, dep)
+			}
+		}
+	}
+	for _, want := range []string{"io.k8s.api.core.v1.Namespace", "io.k8s.api.rbac.v1.ClusterRole", "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"} {
+		if _, ok := served[want]; !ok {
+			t.Errorf("%s is left out", want)
+		}
+	}
+	if _, ok := served["io.k8s.api.core.v1.Pod"]; ok {
+		t.Error("pods are served")
+	}
+	t.Logf("%d definitions of %d", len(served), len(all))
 }
