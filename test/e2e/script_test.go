@@ -44,9 +44,6 @@ import (
 // the promise of conditional PUTs), $BUSY (an address that is taken) and $FREE.
 func TestScripts(t *testing.T) {
 	store := startStore(t, nil)
-	loose := &looseStore{objects: map[string][]byte{}}
-	looseServer := httptest.NewServer(loose)
-	t.Cleanup(looseServer.Close)
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +64,10 @@ func TestScripts(t *testing.T) {
 			name := strings.TrimPrefix(filepath.Base(env.WorkDir), "script-")
 			env.Setenv("JOURNAL", "s3://"+bucket+"/"+name+"?endpoint=http://"+store.listen)
 			env.Setenv("OBJECTS", filepath.Join(store.dir, "objects", bucket, name))
-			env.Setenv("LOOSE", looseServer.URL)
+			loose := &looseStore{objects: map[string][]byte{}}
+			server := httptest.NewServer(loose)
+			env.Defer(server.Close)
+			env.Setenv("LOOSE", server.URL)
 			env.Setenv("BUSY", busy.Addr().String())
 			env.Setenv("FREE", "127.0.0.1:"+freePort(t))
 			env.Values[looseKey{}] = loose
