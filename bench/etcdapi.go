@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // store is a running etcd API.
@@ -55,7 +56,7 @@ func (s *store) clients(n int) ([]*clientv3.Client, func(), error) {
 		}
 	}
 	for i := range conns {
-		c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.endpoint}, DialTimeout: 10 * time.Second})
+		c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.endpoint}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 		if err != nil {
 			closeAll()
 			return nil, nil, err

@@ -14,7 +14,7 @@ type sample struct {
 	P50, P99   time.Duration // latency of one operation
 	CPUPerOp   time.Duration // user and system time of all server processes
 	PeakMemory int64         // bytes, of all server processes, their highest so far
-	Written    int64         // bytes sent to the disk by all server processes
+	Written    int64         // bytes sent to the disk
 }
 
 // comparison is one workload on the system under test and the one beside it.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
+	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
@@ -97,6 +100,7 @@ func (f *etcdListenFlags) tls() (*tls.Config, error) {
 
 // engine is a journal with a replica and the etcd API over it.
 type engine struct {
+	journal   string // its URL
 	store     backend
 	replica   *replica.Replica
 	api       *etcdapi.Server
@@ -115,7 +119,7 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 	if f.poll < time.Millisecond {
 		return nil, fmt.Errorf("--poll-interval is %v; want 1ms or more", f.poll)
 	}
-	e := &engine{inProcess: etcdapi.NewInProcess()}
+	e := &engine{journal: f.journal, inProcess: etcdapi.NewInProcess()}
 	cfg := etcdapi.Config{Logger: log, SessionReads: f.reads == "session"}
 	var err error
 	if f.etcd.listen != "" {
@@ -198,8 +202,9 @@ func (e *engine) run(ctx context.Context) error {
 	})
 	err := g.Wait()
 	stop()
-	if cause := <-replicaEnded; cause != nil {
-		return cause
+	cause := <-replicaEnded
+	if errors.Is(cause, journal.ErrCorrupt) {
+		return fmt.Errorf("journal %s: %w; look at it with xb fsck, and put what is damaged back from a copy", e.journal, cause)
 	}
-	return err
+	return cmp.Or(cause, err)
 }

@@ -14,7 +14,9 @@ func newJournalCommand(logs *logFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "journal",
 		Short: "Read the records of a journal",
-		Args:  cobra.NoArgs,
+		// cobra itself refuses unknown subcommands of the root only.
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newDumpCommand(logs), newTailCommand(logs))
 	return cmd

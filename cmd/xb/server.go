@@ -122,7 +122,14 @@ func serve(ctx context.Context, e *engine, api *controlplane.Server, ready func(
 		case <-above.Done():
 		}
 	}()
-	err := api.Run(above)
+	// A journal that cannot be read is said before the server makes anything
+	// of its own.
+	var err error
+	select {
+	case <-e.replica.Ready():
+		err = api.Run(above)
+	case <-above.Done():
+	}
 	stop()
 	if cause := <-engineEnded; cause != nil {
 		return cause

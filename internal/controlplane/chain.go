@@ -90,6 +90,7 @@ func newChain(p parts, log *slog.Logger) (*chain, error) {
 func adjust(c *genericapiserver.Config, id *identity) {
 	// Upstream hashes the host name. Two accounts may have hosts of one name.
 	c.APIServerID = "apiserver-" + id.id
+	c.EffectiveVersion = released(c.EffectiveVersion)
 	// Without its store a server is not ready, yet restarting it would not help.
 	c.LivezChecks = slices.DeleteFunc(c.LivezChecks, func(h healthz.HealthChecker) bool { return h.Name() == "etcd" })
 	c.DisabledPostStartHooks.Insert(rbacrest.PostStartHookName)
