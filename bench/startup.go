@@ -14,7 +14,7 @@ const startObjects = 100_000
 
 // startUp measures from the launch of the processes to the first answer of the
 // Kubernetes API, empty and with 100,000 objects of 1 KiB, and the memory held
-// ten seconds later.
+// five seconds later.
 func startUp(ctx context.Context, cfg config) ([]comparison, error) {
 	kinds := []clusterKind{xbServer, kubeAPIServer}
 	empty := newComparison("launch to first answer, empty", kinds[0].name, kinds[1].name)
@@ -48,7 +48,7 @@ func startRounds(ctx context.Context, cfg config, k clusterKind, dir string, row
 		}
 		took := time.Since(began)
 		select {
-		case <-time.After(10 * time.Second):
+		case <-time.After(5 * time.Second):
 		case <-ctx.Done():
 		}
 		var resident int64
