@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime/debug"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -103,6 +105,9 @@ directory, CA and kubeconfig, and none needs to reach another.`,
 	return cmd
 }
 
+// settled is how long after it is ready a server is at rest.
+const settled = 5 * time.Second
+
 // serve runs the control plane on the engine until ctx ends or either fails.
 // The control plane stops first: until then it needs its store.
 func serve(ctx context.Context, e *engine, api *controlplane.Server, ready func()) error {
@@ -119,6 +124,10 @@ func serve(ctx context.Context, e *engine, api *controlplane.Server, ready func(
 		select {
 		case <-api.Ready():
 			ready()
+			// Starting takes memory that running does not.
+			give := time.AfterFunc(settled, debug.FreeOSMemory)
+			defer give.Stop()
+			<-above.Done()
 		case <-above.Done():
 		}
 	}()
