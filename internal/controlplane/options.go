@@ -23,7 +23,11 @@ func setGlobals(o Options) error {
 	apiserver.IdentityLeaseDurationSeconds = 3600
 	apiserver.IdentityLeaseRenewIntervalPeriod = 20 * time.Minute
 	// Servers on one store cannot reach each other, hence cannot proxy for each other.
-	gates := map[string]bool{string(apiserverfeatures.UnknownVersionInteroperabilityProxy): false}
+	gates := map[string]bool{
+		string(apiserverfeatures.UnknownVersionInteroperabilityProxy): false,
+		// Sizes without counts are of no use, and cost a read of the store a minute for every kind.
+		string(apiserverfeatures.SizeBasedListCostEstimate): o.StorageCountPeriod > 0,
+	}
 	for name, on := range o.FeatureGates {
 		gates[name] = on
 	}
