@@ -18,7 +18,7 @@ run: build ## Build xb and run an object store with two accounts on this machine
 	@bin/xb dev
 
 build: ## Build bin/xb
-	@[ -x bin/xb ] || echo "Building xb. The first build compiles Kubernetes and takes some minutes; later ones take seconds."
+	@echo "Building xb: some minutes the first time, which compiles Kubernetes; seconds after that."
 	@$(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/xb ./cmd/xb
 
 test: build ## Run all tests but the long ones

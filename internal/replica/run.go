@@ -52,9 +52,10 @@ type held struct {
 
 const (
 	fetchLimit   = 64
+	crowdLimit   = 8
 	tick         = 500 * time.Millisecond
 	pruneAtOnce  = 512
-	pipeline     = 8  // batches in flight at most
+	pipeline     = 2  // batches in flight at most
 	aloneFor     = 64 // slots without another writer, before batches are pipelined
 	maxBatchSize = 4 << 20
 	overdue      = 2 * time.Second // for an Append, before what is below it is looked after
@@ -251,8 +252,11 @@ func (l *loop) fetch() {
 	// While following, the next record is worth more at once than with the
 	// ones after it; while behind, many are read together.
 	from, limit := l.state.Slot()+1, 1
-	if l.behind || l.pace.losses > crowded {
+	switch {
+	case l.behind:
 		limit = fetchLimit
+	case l.pace.losses > crowded:
+		limit = crowdLimit
 	}
 	l.group.Go(func() error { return l.read(from, limit) })
 }
