@@ -237,7 +237,7 @@ func removeStale() {
 func (net isolation) prove(t testing.TB, storeAddr, vendorAddr, tenantAddr string) {
 	t.Helper()
 	if forward, err := run(t, net.store, nil, "", "cat", "/proc/sys/net/ipv4/ip_forward"); err != nil || strings.TrimSpace(forward) != "0" {
-		t.Fatalf("the store's machine passes packets on: ip_forward is %q (%v)", forward, err)
+		t.Errorf("the store's machine passes packets on: ip_forward is %q (%v)", forward, err)
 	}
 	sides := []struct {
 		name, own, other string

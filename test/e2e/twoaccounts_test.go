@@ -20,13 +20,14 @@ type world struct {
 	vendor, tenant *server
 }
 
-// newWorld starts the store and both servers, and shows that they are apart.
-func newWorld(t *testing.T, flags ...string) *world {
+// newWorld starts the store and both servers, the vendor's with these flags,
+// and shows that they are apart.
+func newWorld(t *testing.T, vendorFlags ...string) *world {
 	t.Helper()
 	w := &world{net: isolate(t)}
 	w.store = startStore(t, w.net.store)
-	w.vendor = newServer(t, w.net.vendor, "vendor", w.store.journal("plane"), vendorAccount.env(), flags...)
-	w.tenant = newServer(t, w.net.tenant, "tenant", w.store.journal("plane"), tenantAccount.env(), flags...)
+	w.vendor = newServer(t, w.net.vendor, "vendor", w.store.journal("plane"), vendorAccount.env(), vendorFlags...)
+	w.tenant = newServer(t, w.net.tenant, "tenant", w.store.journal("plane"), tenantAccount.env())
 	w.vendor.up(t)
 	w.tenant.up(t)
 	w.net.prove(t, w.store.listen, w.vendor.listen, w.tenant.listen)
@@ -193,25 +194,15 @@ func outliveStore(t *testing.T, w *world) {
 		}
 	}
 	before := crews[0].acknowledged() + crews[1].acknowledged()
-	for _, s := range both {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		if list, err := s.once().List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) == 0 {
-			t.Errorf("%s: a list without a store gives %v", s.name, err)
-		}
-		if _, err := s.once().Get(ctx, fmt.Sprintf("during-%d", len(both)), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("%s: a get without a store gives %v; want not found", s.name, err)
-		}
-		if err := s.alive(); err != nil {
-			t.Errorf("without a store, %v", err)
-		}
-	}
+	readWithoutStore(t, w)
 	if now := crews[0].acknowledged() + crews[1].acknowledged(); now != before {
 		t.Errorf("%d writes were acknowledged without a store", now-before)
 	}
 	w.store.up(t)
-	for _, c := range crews {
+	for i, c := range crews {
+		back := time.Now()
 		c.awaitWrites(t, 10)
+		t.Logf("%s: 10 writes are acknowledged %v after the store is back", both[i].name, time.Since(back).Round(time.Millisecond))
 	}
 	for _, c := range crews {
 		c.rest()
@@ -219,5 +210,36 @@ func outliveStore(t *testing.T, w *world) {
 	checkAll(t, both, crews...)
 	for _, s := range both {
 		s.awaitReady(t)
+	}
+}
+
+// readWithoutStore: reads in session mode go on, from what the server has.
+// Linearizable ones, which cannot know what others wrote, fail.
+func readWithoutStore(t *testing.T, w *world) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), requestTimeout)
+	defer cancel()
+	if list, err := w.vendor.once().List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) == 0 {
+		t.Errorf("a list in session mode without a store gives %v", err)
+	}
+	if _, err := w.vendor.once().Get(ctx, "never-made", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a get in session mode without a store gives %v; want not found", err)
+	}
+	get, cancel := context.WithTimeout(t.Context(), requestTimeout)
+	defer cancel()
+	_, err := w.tenant.once().Get(get, "never-made", metav1.GetOptions{})
+	if err == nil || !retryable(err) {
+		t.Errorf("a linearizable get without a store gives %v; want an error that can be retried", err)
+	}
+	t.Logf("a linearizable get without a store gives: %v", err)
+	list, cancel := context.WithTimeout(t.Context(), requestTimeout)
+	defer cancel()
+	if got, err := w.tenant.once().List(list, metav1.ListOptions{}); err == nil || !retryable(err) {
+		t.Errorf("a linearizable list without a store gives %d widgets, %v; want an error that can be retried", len(got.Items), err)
+	}
+	for _, s := range []*server{w.vendor, w.tenant} {
+		if err := s.alive(); err != nil {
+			t.Errorf("without a store, %v", err)
+		}
 	}
 }
