@@ -4,7 +4,7 @@ GO        ?= go
 TOOL      := $(GO) tool -modfile=tools/go.mod
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME  ?= 30s
-JOURNALS  ?= memlog filelog s3log
+SUITES    ?= memlog filelog s3log kube-apiserver robustness
 
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
@@ -24,7 +24,7 @@ build: ## Build bin/xb
 test: build ## Run all tests but the long ones
 	$(GO) vet ./...
 	$(GO) test ./...
-	test/suites/run $(JOURNALS)
+	test/suites/run $(SUITES)
 	cd test/e2e && XB_BIN=$(CURDIR)/bin/xb $(GO) test -timeout 20m ./...
 
 race: ## Run the tests of everything but the control plane under the race detector
@@ -36,8 +36,8 @@ lint: ## Check the code with the chosen linters
 fuzz: ## Run every fuzz target for FUZZTIME
 	tools/fuzz $(FUZZTIME)
 
-suites: build ## Run etcd's and Kubernetes' own storage suites on JOURNALS
-	test/suites/run $(JOURNALS)
+suites: build ## Run others' suites: SUITES, or with SUITES= all of them
+	test/suites/run $(SUITES)
 
 e2e: build ## Run the end-to-end tests (network namespaces need root)
 	cd test/e2e && XB_BIN=$(CURDIR)/bin/xb $(GO) test -timeout 20m -v ./...

@@ -19,6 +19,7 @@ type pace struct {
 	me     mvcc.WriterID
 	recent [64]mvcc.WriterID // of the slots last applied
 	losses float64           // share of our batches that lost their slot, lately
+	streak int               // batches lost since one won
 	trip   time.Duration     // round trip of an Append, lately
 	rate   float64           // slots that others take a second, lately
 
@@ -44,8 +45,11 @@ func (p *pace) applied(slot journal.Slot, by mvcc.WriterID) {
 // placed notes the end of a batch's way to its slot.
 func (p *pace) placed(took time.Duration, lost bool) {
 	loss := 0.0
+	p.streak++
 	if lost {
 		loss = 1
+	} else {
+		p.streak = 0
 	}
 	p.losses += weight * (loss - p.losses)
 	if p.trip == 0 {
@@ -58,7 +62,11 @@ func (p *pace) placed(took time.Duration, lost bool) {
 func (p *pace) tail(now time.Time) {
 	p.seen = now.Add(-p.trip / 2)
 	if d := now.Sub(p.since); d >= p.trip {
-		p.rate += weight * (float64(p.foreign)/d.Seconds() - p.rate)
+		rate := float64(p.foreign) / d.Seconds()
+		if p.rate == 0 {
+			p.rate = rate
+		}
+		p.rate += weight * (rate - p.rate)
 		p.foreign, p.since = 0, now
 	}
 }
@@ -69,7 +77,8 @@ func (p *pace) aim(next journal.Slot, now time.Time) journal.Slot {
 		return next
 	}
 	turn, writers := p.turn()
-	slot := next + journal.Slot(p.rate*(now.Sub(p.seen)+p.trip/2).Seconds())
+	ahead := p.rate * (now.Sub(p.seen) + p.trip/2).Seconds()
+	slot := next + journal.Slot(ahead) + journal.Slot(max(0, p.streak-2))
 	for int(slot%journal.Slot(writers)) != turn {
 		slot++
 	}

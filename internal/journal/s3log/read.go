@@ -10,10 +10,10 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-// Read implements journal.Journal. A few slots are asked for all at once. Of
-// many it asks for a window: one slot while there is nothing to catch up with,
-// so that asking whether the next slot is held costs one request; twice as
-// many each time while all of them are held.
+// Read implements journal.Journal. It asks for a window of slots at once: a few
+// at first, and never more than limit, so that asking with a limit of 1 whether
+// the next slot is held costs one request; twice as many each time while all of
+// them are held.
 func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
 	if from == 0 {
 		return nil, errors.New("read from slot 0: the first slot is 1")
@@ -197,10 +197,7 @@ type pace struct {
 func (p *pace) window(from journal.Slot, limit int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := 1
-	if limit <= fewSlots {
-		n = limit
-	}
+	n := fewSlots
 	if from == p.next {
 		n = max(n, p.size)
 	}
@@ -214,7 +211,7 @@ func (p *pace) got(from journal.Slot, n int, recs [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next = from + journal.Slot(len(recs))
-	p.size = 1
+	p.size = fewSlots
 	if len(recs) < n {
 		return
 	}

@@ -24,7 +24,7 @@ const (
 	// depth is how many Appends may be in flight. S3 does not check that slots
 	// are consecutive, so this bounds what a reader must look at to be sure.
 	depth = 32
-	// fewSlots are asked for at once, whatever is known of them.
+	// fewSlots are asked for at once, where nothing is known of them.
 	fewSlots = 8
 	// maxWindow is how many slots one Read asks for at once, and windowBytes
 	// about how much they may hold.
