@@ -90,3 +90,35 @@ func TestKillOneOfTwo(t *testing.T) {
 	}
 	checkAll(t, servers, crews...)
 }
+
+// TestKillTheStore kills the store under two servers, again and again.
+func TestKillTheStore(t *testing.T) {
+	random := moments(t)
+	store := startStore(t, nil)
+	servers := []*server{
+		newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.env()),
+		newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.env()),
+	}
+	for _, s := range servers {
+		s.up(t)
+	}
+	servers[0].kubectl(t, "", "create", "-f", widgetFile(t))
+	crews := make([]*crew, len(servers))
+	for i, s := range servers {
+		s.serves(t, widgets)
+		crews[i] = s.write(t, 2)
+	}
+	for range *crashKills {
+		for _, c := range crews {
+			c.awaitWrites(t, 1+random.IntN(10))
+		}
+		store.kill()
+		wait(random, 2*time.Second)
+		store.up(t)
+	}
+	for _, c := range crews {
+		c.awaitWrites(t, 1)
+		c.rest()
+	}
+	checkAll(t, servers, crews...)
+}
