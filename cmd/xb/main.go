@@ -62,6 +62,8 @@ serve the same objects; no network joins them.
   xb dev       an object store and two accounts on this machine, to try it out`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		// A message is one sentence.
+		DisableSuggestions: true,
 	}
 	cmd.PersistentFlags().StringVar(&logs.level, "log-level", logs.level, "what to log on standard error: debug, info, warn or error")
 	cmd.PersistentFlags().StringVar(&logs.format, "log-format", logs.format, "how to log: text or json")

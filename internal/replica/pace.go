@@ -58,9 +58,12 @@ func (p *pace) placed(took time.Duration, lost bool) {
 	p.trip += time.Duration(weight * float64(took-p.trip))
 }
 
-// tail notes that the tail was seen just now.
-func (p *pace) tail(now time.Time) {
-	p.seen = now.Add(-p.trip / 2)
+// fetched notes the end of a Read: what others wrote meanwhile is known, and if
+// it found the tail, so is where that was.
+func (p *pace) fetched(now time.Time, tail bool) {
+	if tail {
+		p.seen = now.Add(-p.trip / 2)
+	}
 	if d := now.Sub(p.since); d >= p.trip {
 		rate := float64(p.foreign) / d.Seconds()
 		if p.rate == 0 {

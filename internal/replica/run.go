@@ -272,11 +272,12 @@ func (l *loop) onFetched(f fetch) error {
 	if err := l.advance(); err != nil {
 		return err
 	}
-	if l.behind = len(f.recs) == f.limit; l.behind {
+	l.behind = len(f.recs) == f.limit
+	l.pace.fetched(time.Now(), !l.behind)
+	if l.behind {
 		l.fetch()
 		return nil
 	}
-	l.pace.tail(time.Now())
 	l.sawEmpty(f.from + journal.Slot(len(f.recs)))
 	if !l.ready {
 		l.ready = true
