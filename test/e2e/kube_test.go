@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,14 +20,45 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// kubectl is the path of kubectl.
+var (
+	kubectlLock sync.Mutex
+	kubectlPath string // once it is known; guarded by kubectlLock
+)
+
+// kubectl is the path of kubectl, of the release of Kubernetes that the
+// product embeds, unmodified. It is built unless an earlier run did.
 func kubectl(t testing.TB) string {
 	t.Helper()
-	path, err := exec.LookPath("kubectl")
-	if err != nil {
-		need(t, "kubectl is not installed")
+	kubectlLock.Lock()
+	defer kubectlLock.Unlock()
+	if kubectlPath != "" {
+		return kubectlPath
 	}
+	list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	list.Dir = repository()
+	out, err := list.Output()
+	version := strings.TrimSpace(string(out))
+	if err != nil || version == "" {
+		t.Fatalf("find the release of Kubernetes that the product embeds: %v", err)
+	}
+	path := filepath.Join(repository(), ".tmp", "tools", "kubectl@"+version, "kubectl")
+	if _, err := os.Stat(path); err == nil {
+		kubectlPath = path
+		return path
+	}
+	build := exec.Command("go", "build", "-ldflags", "-X k8s.io/component-base/version.gitVersion="+version, "-o", path, "k8s.io/kubernetes/cmd/kubectl")
+	build.Dir = repository()
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build kubectl: %v\n%s", err, out)
+	}
+	kubectlPath = path
 	return path
+}
+
+// kubectlInPath is the environment in which a shell finds kubectl.
+func kubectlInPath(t testing.TB) string {
+	t.Helper()
+	return "PATH=" + filepath.Dir(kubectl(t)) + string(os.PathListSeparator) + os.Getenv("PATH")
 }
 
 func unmarshal(data []byte, into any) error { return json.Unmarshal(data, into) }

@@ -17,7 +17,6 @@ func widgetYAML(name string, spec ...string) string {
 
 // TestKubectl walks through what people do with kubectl, unmodified.
 func TestKubectl(t *testing.T) {
-	kubectl(t)
 	s := newServer(t, nil, "server", "", nil)
 	s.up(t)
 	s.kubectl(t, "", "apply", "-f", widgetFile(t))

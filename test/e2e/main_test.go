@@ -2,8 +2,9 @@
 // knows nothing of what is inside. It never imports a package of the product.
 //
 // The binary is built once, or taken from the environment variable XB_BIN.
-// What a test needs and this machine has not (root, network namespaces,
-// kubectl) skips it with a word, and is an error where CI=true.
+// What a test needs and this machine has not (root, network namespaces) skips
+// it with a word, and is an error where CI=true. Programs are built from their
+// public modules.
 package e2e
 
 import (

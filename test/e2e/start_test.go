@@ -25,10 +25,9 @@ func toPaste(printed string) (lines []string) {
 
 // TestServerWithoutFlags starts a server as the README does first.
 func TestServerWithoutFlags(t *testing.T) {
-	kubectl(t)
 	needNamespaces(t) // so that the default port is free
 	n := newNamespace(t, "alone", "127.0.0.1")
-	home := []string{"HOME=" + t.TempDir(), "XDG_DATA_HOME="}
+	home := []string{"HOME=" + t.TempDir(), "XDG_DATA_HOME=", kubectlInPath(t)}
 	start := func() (*process, string) {
 		p := spawn(t, n, "server", home, xbBinary, "server")
 		var lines []string
@@ -67,11 +66,10 @@ func TestServerWithoutFlags(t *testing.T) {
 // TestDev starts the tour of the README, types what it says, stops it with
 // Ctrl-C, and starts it again.
 func TestDev(t *testing.T) {
-	kubectl(t)
 	needNamespaces(t)
 	n := newNamespace(t, "dev", "127.0.0.1")
 	dir := filepath.Join(t.TempDir(), "dev")
-	home := []string{"HOME=" + t.TempDir()}
+	home := []string{"HOME=" + t.TempDir(), kubectlInPath(t)}
 	start := func(flags ...string) (*process, []string) {
 		p := spawn(t, n, "dev", home, append([]string{xbBinary, "dev", "--dir", dir}, flags...)...)
 		var lines []string
