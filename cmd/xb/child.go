@@ -53,7 +53,7 @@ func (c *child) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("%s stopped by itself (%v); its last words, of %s:\n%s", c.name, err, c.log, lastLines(c.log))
+	return fmt.Errorf("%s stopped by itself (%w); its last words, of %s:\n%s", c.name, err, c.log, lastLines(c.log))
 }
 
 // lastLines is the end of a file, for a person.

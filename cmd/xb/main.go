@@ -17,14 +17,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Exit codes beside 0.
-const (
-	exitError = 1
-	// exitUnchecked: xb fsck could not do its work, so it says nothing about
-	// the journal.
-	exitUnchecked = 2
-)
-
 // exitCode is an error that ends xb with a code of its own; what it has to
 // say is said already.
 type exitCode int
@@ -42,7 +34,7 @@ func main() {
 			os.Exit(int(code))
 		}
 		fmt.Fprintf(os.Stderr, "xb: %v\n", err)
-		os.Exit(exitError)
+		os.Exit(1)
 	}
 }
 

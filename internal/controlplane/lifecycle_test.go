@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -389,7 +390,7 @@ func TestInProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Run(t.Context()); err != ErrRunning {
+	if err := other.Run(t.Context()); !errors.Is(err, ErrRunning) {
 		t.Fatalf("second server in one process: %v", err)
 	}
 	cancel()

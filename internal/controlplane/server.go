@@ -109,7 +109,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s (is another server running there?): %w", s.cfg.Listen, err)
 	}
-	defer ln.Close() //nolint:errcheck // closed twice on a clean stop
+	defer ln.Close() // again, after a clean stop
 	id, err := openIdentity(s.cfg.DataDir, s.cfg.ServerID, servingNames(ln.Addr(), s.cfg.AdvertiseURL, s.cfg.ExtraSANs))
 	if err != nil {
 		return err

@@ -121,7 +121,7 @@ func decodeBoth(kind byte, b []byte) string {
 	if want.Invalid != nil {
 		want, got = reading{Invalid: want.Invalid}, reading{Invalid: got.Invalid}
 	}
-	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b error) bool { return a == b || errors.Is(a, b) }))
+	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) }))
 }
 
 // serializable says whether every read of a transaction of reads may be

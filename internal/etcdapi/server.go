@@ -146,7 +146,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 		return err
 	case <-s.replica.Done():
 		g.Stop()
-		<-served
+		<-served //nolint:errcheck // it was stopped
 		return replica.ErrStopped
 	case <-ctx.Done():
 	}
@@ -154,7 +154,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 	force := time.AfterFunc(stopGrace, g.Stop)
 	defer force.Stop()
 	g.GracefulStop()
-	<-served
+	<-served //nolint:errcheck // it was stopped
 	return nil
 }
 
@@ -174,7 +174,6 @@ func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(math.MaxUint32),
 		grpc.InitialWindowSize(1 << 20),
 		grpc.InitialConnWindowSize(4 << 20),
-		grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Hour, Timeout: 20 * time.Second}),
 	}

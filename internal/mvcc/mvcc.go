@@ -78,22 +78,6 @@ func (r KeyRange) Contains(key string) bool {
 	}
 }
 
-func (r KeyRange) overlaps(o KeyRange) bool {
-	return r.before(o.Key) && o.before(r.Key)
-}
-
-// before says whether key lies below the end of r.
-func (r KeyRange) before(key string) bool {
-	switch r.End {
-	case "":
-		return key <= r.Key
-	case FromKey:
-		return true
-	default:
-		return key < r.End
-	}
-}
-
 // CompareTarget is what a Compare looks at.
 type CompareTarget uint8
 

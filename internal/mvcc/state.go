@@ -253,6 +253,7 @@ func (s *State) check(ops []Op) error {
 			if (op.IgnoreValue || op.IgnoreLease) && !s.keys.root.get(op.Range.Key).Live() {
 				return ErrKeyNotFound
 			}
+		case OpDelete: // may find nothing
 		}
 	}
 	if len(ops) > 1 && changesTwice(ops) {

@@ -128,7 +128,7 @@ func TestParts(t *testing.T) {
 		}
 		return nil
 	})
-	if calls != 2 || err != stop {
+	if calls != 2 || !errors.Is(err, stop) {
 		t.Errorf("%d calls, %v", calls, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -62,7 +61,7 @@ func contend(t *testing.T, clients int, distances ...time.Duration) (out []serve
 			r := replica.New(replica.Config{
 				Store:    distant{store.Open(), d},
 				Notifier: notify.NewPolling(100*time.Millisecond, time.Second),
-				Logger:   slog.New(slog.NewTextHandler(io.Discard, nil)),
+				Logger:   slog.New(slog.DiscardHandler),
 				Timeout:  time.Minute,
 			})
 			running.Go(func() {
