@@ -159,8 +159,6 @@ func (c *cluster) ready(ctx context.Context) error {
 	})
 }
 
-const kubeClients = 8
-
 // kubeLoad is one workload on the Kubernetes API, with objects of one size.
 type kubeLoad struct {
 	name  string
@@ -194,7 +192,7 @@ var kubeLoads = []kubeLoad{
 }
 
 // kubeAPI measures the Kubernetes API against kube-apiserver on etcd, on the
-// same disk: eight clients, objects of 1 and 10 KiB.
+// same disk: objects of 1 and 10 KiB.
 func kubeAPI(ctx context.Context, cfg config) ([]comparison, error) {
 	kinds := []clusterKind{xbServer, kubeAPIServer}
 	sizes := []int{1 << 10, 10 << 10}
@@ -230,7 +228,7 @@ func kubeRound(ctx context.Context, cfg config, k clusterKind, sizes []int, rows
 		return err
 	}
 	defer c.stop()
-	clients := make([]kubernetes.Interface, kubeClients)
+	clients := make([]kubernetes.Interface, cfg.clients)
 	for i := range clients {
 		if clients[i], err = c.client(); err != nil {
 			return err
@@ -241,7 +239,7 @@ func kubeRound(ctx context.Context, cfg config, k clusterKind, sizes []int, rows
 		payload := string(randomBytes(size))
 		for _, l := range kubeLoads {
 			total := max(1, int(float64(l.total)*cfg.scale))
-			m, err := drive(ctx, c.servers, kubeClients, total, func(ctx context.Context, client, i int) error {
+			m, err := drive(ctx, c.servers, cfg.clients, total, func(ctx context.Context, client, i int) error {
 				return l.op(ctx, clients[client], fmt.Sprintf("c-%d-%d", size, i%int(2000*cfg.scale)), payload, i)
 			})
 			if err != nil {

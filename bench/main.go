@@ -21,6 +21,7 @@ type config struct {
 	xb, bin, dir string
 	rounds       int
 	scale        float64
+	clients      int
 }
 
 // A suite measures one subject on two or more systems.
@@ -44,6 +45,7 @@ func main() {
 	flag.StringVar(&cfg.dir, "dir", ".tmp/bench", "where data goes; on the disk to be measured")
 	flag.IntVar(&cfg.rounds, "rounds", 5, "rounds of each system, alternating")
 	flag.Float64Var(&cfg.scale, "scale", 1, "multiplies the number of operations")
+	flag.IntVar(&cfg.clients, "clients", 8, "clients of the Kubernetes API, in kube-api")
 	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, kube-api, s3, start")
 	flag.StringVar(&out, "json", "", "also write the figures to this file")
 	flag.Parse()
