@@ -64,9 +64,12 @@ func (p *pace) fetched(now time.Time, tail bool) {
 	if tail {
 		p.seen = now.Add(-p.trip / 2)
 	}
-	if d := now.Sub(p.since); d >= p.trip {
+	switch d := now.Sub(p.since); {
+	case p.since.IsZero():
+		p.foreign, p.since = 0, now
+	case d >= p.trip:
 		rate := float64(p.foreign) / d.Seconds()
-		if p.rate == 0 {
+		if p.rate == 0 { // a far writer sees little, and must learn from it
 			p.rate = rate
 		}
 		p.rate += weight * (rate - p.rate)

@@ -50,7 +50,9 @@ func (l *loop) settleSlot(b *batch) (placement, error) {
 		switch {
 		case err == nil:
 			return placement{batch: b}, nil
-		case errors.Is(err, journal.ErrTaken) && !unknown:
+		case errors.Is(err, journal.ErrTaken):
+			// Perhaps by an earlier attempt of ours: whose it is, is seen when it
+			// is applied. It cannot be read before the slots below it are held.
 			return placement{batch: b, taken: true}, nil
 		case errors.Is(err, journal.ErrTooLarge), errors.Is(err, journal.ErrClosed):
 			return placement{batch: b, err: err}, nil

@@ -148,10 +148,15 @@ func (l *loop) learn(slot journal.Slot, h held) {
 	l.next = max(l.next, slot+1)
 }
 
-// launch places batches while there are some and the journal takes more.
+// launch places batches while there are some and the journal takes more. A slot
+// that holds others up is filled whatever is in flight: that may be waiting
+// for it.
 func (l *loop) launch() {
-	for l.ready && len(l.flying) < l.depth() {
+	for l.ready {
 		slot, fill := l.pick()
+		if !fill && len(l.flying) >= l.depth() {
+			return
+		}
 		b := l.nextBatch(fill)
 		if b == nil {
 			return
