@@ -9,7 +9,7 @@ SUITES    ?= memlog filelog s3log kube-apiserver robustness
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
 
-.PHONY: help run build test race lint fuzz suites e2e perf bench generate check clean
+.PHONY: help run build test race lint fuzz suites e2e bench generate check clean
 
 help: ## Show this help
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'

@@ -48,13 +48,6 @@ func (h *hub) publish(v *mvcc.View, changes []mvcc.Change) {
 	}
 }
 
-// restore makes v what feeds see after a jump: everything may have changed.
-func (h *hub) restore(v *mvcc.View) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.view = v
-}
-
 // Feed follows the changes in some ranges of keys, for one watch stream.
 type Feed struct {
 	hub         *hub

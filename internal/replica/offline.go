@@ -13,14 +13,10 @@ import (
 // What is here is for those who look at a journal without being a replica of it.
 
 // SnapshotPrefix starts the name of every blob that belongs to a snapshot.
-const SnapshotPrefix = blobRoot
+const SnapshotPrefix = "snapshot/"
 
 // KeepSnapshots is how many snapshots replicas keep; they drop older ones.
-const KeepSnapshots = keepSnapshots
-
-// SnapshotSlots returns the slots of the snapshots whose manifests are among
-// the names of blobs, newest first.
-func SnapshotSlots(names []string) []journal.Slot { return snapshotSlots(names) }
+const KeepSnapshots = 2
 
 // SnapshotBlobs returns the names of the blobs that the snapshot at slot
 // consists of, its manifest among them. The error wraps ErrBadSnapshot, or is

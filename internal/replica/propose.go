@@ -17,7 +17,7 @@ import (
 // batch or abandoned by its caller. What is abandoned in time never happens.
 type proposal struct {
 	req   *mvcc.Request
-	size  int // of its wire form, roughly, at least
+	size  int // of its wire form, at most
 	state atomic.Uint32
 	until time.Time     // when waiting for it ends
 	done  chan struct{} // closed once result and err are set

@@ -34,9 +34,7 @@ type SnapshotPolicy struct {
 const (
 	defaultEveryBytes   = 16 << 20
 	defaultRecordWeight = 256
-	keepSnapshots       = 2
 	manifestName        = "manifest.json"
-	blobRoot            = "snapshot/"
 	loaders             = 8
 )
 
@@ -182,16 +180,16 @@ func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *reco
 
 // dropSnapshots deletes all but the last snapshots, as far as it may.
 func (r *Replica) dropSnapshots(ctx context.Context, newest journal.Slot) {
-	names, err := r.cfg.Store.ListBlobs(ctx, blobRoot)
+	names, err := r.cfg.Store.ListBlobs(ctx, SnapshotPrefix)
 	if err != nil {
 		return
 	}
-	slots := snapshotSlots(names)
+	slots := SnapshotSlots(names)
 	slots = slices.DeleteFunc(slots, func(s journal.Slot) bool { return s > newest })
-	if len(slots) <= keepSnapshots {
+	if len(slots) <= KeepSnapshots {
 		return
 	}
-	oldest := snapshotDir(slots[keepSnapshots-1])
+	oldest := snapshotDir(slots[KeepSnapshots-1])
 	old := slices.DeleteFunc(names, func(name string) bool { return name >= oldest })
 	// Manifests first: a snapshot without one is none.
 	slices.SortStableFunc(old, func(a, b string) int {
@@ -205,14 +203,17 @@ func (r *Replica) dropSnapshots(ctx context.Context, newest journal.Slot) {
 	}
 }
 
-func snapshotDir(slot journal.Slot) string { return fmt.Sprintf("%s%020d/", blobRoot, uint64(slot)) }
+func snapshotDir(slot journal.Slot) string {
+	return fmt.Sprintf("%s%020d/", SnapshotPrefix, uint64(slot))
+}
 
-// snapshotSlots returns the slots of whole snapshots among names, newest first.
-func snapshotSlots(names []string) []journal.Slot {
+// SnapshotSlots returns the slots of the snapshots whose manifests are among
+// the names of blobs, newest first.
+func SnapshotSlots(names []string) []journal.Slot {
 	var slots []journal.Slot
 	for _, name := range names {
 		if dir, file := path.Split(name); file == manifestName {
-			n, err := strconv.ParseUint(strings.Trim(strings.TrimPrefix(dir, blobRoot), "/"), 10, 64)
+			n, err := strconv.ParseUint(strings.Trim(strings.TrimPrefix(dir, SnapshotPrefix), "/"), 10, 64)
 			if err == nil {
 				slots = append(slots, journal.Slot(n))
 			}
@@ -237,7 +238,7 @@ func (l *loop) restore() error {
 	if err != nil {
 		return err
 	}
-	for _, slot := range snapshotSlots(names) {
+	for _, slot := range SnapshotSlots(names) {
 		loaded, err := LoadSnapshot(l.ctx, l.cfg.Store, l.info.ID, slot)
 		if l.ctx.Err() != nil {
 			return l.ctx.Err()
@@ -252,7 +253,7 @@ func (l *loop) restore() error {
 		break
 	}
 	v := l.state.View()
-	l.hub.restore(v)
+	l.hub.publish(v, nil)
 	l.view.Store(v)
 	return nil
 }
@@ -263,7 +264,7 @@ func (l *loop) listSnapshots() ([]string, error) {
 	for {
 		var names []string
 		err := wait.try(l.ctx, func(ctx context.Context) (err error) {
-			names, err = l.cfg.Store.ListBlobs(ctx, blobRoot)
+			names, err = l.cfg.Store.ListBlobs(ctx, SnapshotPrefix)
 			return err
 		})
 		if err == nil {
