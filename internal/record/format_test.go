@@ -32,6 +32,7 @@ var (
 		{"be45cb2605bf36bebde684841a28f0fd43c69850a3dce5fedba69928ee3a8991", "chain there: SHA-256 of the journal's id"},
 		{"01", "kind: batch"},
 		{"00", "flags: not compressed"},
+		{"5000", "turns: asked for, 80 ms away"},
 		{"1a000000", "26 bytes of body"},
 		{"03", "body: 3 requests"},
 		{"03", "  1: grant a lease"},
@@ -53,7 +54,7 @@ var (
 		{"00", "    else, none"},
 		{"02", "  3: compact"},
 		{"04", "    revision 2"},
-		{"4ba73b0a", "CRC-32C of all before"},
+		{"1fb865f4", "CRC-32C of all before"},
 	}
 	exampleFirst = []piece{
 		{"01", "slot 1"},
@@ -123,7 +124,7 @@ func exampleRequests() []*mvcc.Request {
 func TestExamples(t *testing.T) {
 	id := journal.ID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
 	chains := NewChains(id)
-	h := Header{Journal: id, Writer: 0x8877665544332211, Number: 1, Anchor: 0, AnchorChain: chains.Last(), Kind: Batch}
+	h := Header{Journal: id, Writer: 0x8877665544332211, Number: 1, Anchor: 0, AnchorChain: chains.Last(), Kind: Batch, Turns: 80}
 	rec := Append(nil, &h, mvcc.AppendRequests(nil, exampleRequests()), false)
 	if want := join(t, exampleRecord); !bytes.Equal(rec, want) {
 		t.Errorf("the record is\n%x, not as the document says\n%x", rec, want)

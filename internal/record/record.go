@@ -46,6 +46,10 @@ type Header struct {
 	Anchor      journal.Slot
 	AnchorChain Chain
 	Kind        Kind
+	// Turns is 0, or asks for turns at the slots to come, and says in
+	// milliseconds how long a round trip to the journal takes the writer. Every
+	// replica reckons the same turns from it; the state does not depend on it.
+	Turns uint16
 }
 
 // AnchorSpan is how far below a record its anchor may lie; beyond it the
@@ -56,9 +60,9 @@ const AnchorSpan = 1024
 const MaxBody = 64 << 20
 
 // The layout: magic 4, journal 16, writer 8, number 8, anchor 8, chain 32,
-// kind 1, flags 1, body length as stored 4, body, CRC-32C 4. Little-endian.
+// kind 1, flags 1, turns 2, body length as stored 4, body, CRC-32C 4. Little-endian.
 const (
-	headerSize = 4 + 16 + 8 + 8 + 8 + 32 + 1 + 1 + 4
+	headerSize = 4 + 16 + 8 + 8 + 8 + 32 + 1 + 1 + 2 + 4
 	// Overhead is how much longer a record is than its body, in bytes.
 	Overhead = headerSize + 4
 
@@ -107,12 +111,13 @@ func Append(dst []byte, h *Header, body []byte, compress bool) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Anchor))
 	dst = append(dst, h.AnchorChain[:]...)
 	dst = append(dst, byte(h.Kind), 0)
+	dst = binary.LittleEndian.AppendUint16(dst, h.Turns)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(body)))
 	at := len(dst)
 	if compress {
 		dst = Compress(dst, body)
 		if n := len(dst) - at; n < len(body) {
-			dst[at-5] |= flagZstd
+			dst[at-7] |= flagZstd
 			binary.LittleEndian.PutUint32(dst[at-4:], uint32(n))
 		} else {
 			dst = append(dst[:at], body...)
@@ -140,8 +145,9 @@ func Parse(b []byte) (h Header, body []byte, err error) {
 	copy(h.AnchorChain[:], b[44:])
 	h.Kind = Kind(b[76])
 	flags := b[77]
+	h.Turns = binary.LittleEndian.Uint16(b[78:])
 	body = b[headerSize:end:end]
-	if flags&^flagZstd != 0 || h.Kind < Batch || h.Kind > Snapshot || uint64(len(body)) != uint64(binary.LittleEndian.Uint32(b[78:])) {
+	if flags&^flagZstd != 0 || h.Kind < Batch || h.Kind > Snapshot || uint64(len(body)) != uint64(binary.LittleEndian.Uint32(b[80:])) {
 		return h, nil, fmt.Errorf("kind %d, flags %#x, %d bytes of body: %w", h.Kind, flags, len(body), ErrMalformed)
 	}
 	if flags&flagZstd != 0 {

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
@@ -27,6 +28,7 @@ func (l *loop) advance() error {
 			break
 		}
 		delete(l.known, slot)
+		delete(l.lost, slot)
 		s, err := l.applySlot(slot, h)
 		if err != nil {
 			return err
@@ -71,13 +73,13 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 	}
 	if err != nil {
 		l.state.Skip(slot)
+		l.turns.applied(slot, 0, true, 0, time.Now())
 		l.onVoid(slot, h, err)
 		return settled{}, nil
 	}
-	l.pace.applied(slot, head.Writer)
-	if head.Writer != l.writer {
-		l.foreign = slot
-	} else if h.ours == nil {
+	empty := head.Kind == record.Batch && len(h.body(body)) == 1 // a count of 0
+	l.turns.applied(slot, head.Writer, empty, time.Duration(head.Turns)*time.Millisecond, time.Now())
+	if head.Writer == l.writer && h.ours == nil {
 		// Ours, but a Read saw it before its Append returned, or after its
 		// Append took it for another's; unless somebody forged our name.
 		if b := l.open[head.Number]; b != nil && b.kind == head.Kind && bytes.Equal(b.body, body) {
@@ -99,9 +101,14 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 		} else if err := l.snaps.marked(l, mark); err != nil {
 			return s, err
 		}
-	default: // a floor: nothing to do yet
+	case record.Floor:
 		l.state.Skip(slot)
-		l.finish(h.ours)
+		ours := l.finish(h.ours)
+		if mark, err := record.ParseFloorMark(h.body(body)); err != nil {
+			l.onVoid(slot, h, err)
+		} else if ours {
+			l.trim.onFloor(l, mark)
+		}
 	}
 	return s, nil
 }
@@ -138,6 +145,9 @@ func (l *loop) finish(b *batch) bool {
 		return false
 	}
 	delete(l.open, b.number)
+	if !b.idle() {
+		l.settled = time.Now()
+	}
 	return true
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/faultlog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
@@ -136,7 +137,7 @@ func TestHistories(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	for name, depth := range map[string]int{"one at a time": 1, "pipelined": 8} {
+	for name, depth := range map[string]int{"one at a time": 1, "pipelined": 8, "taking turns": 64} {
 		t.Run(name, func(t *testing.T) {
 			t.Logf("replay with -run '%s' -seed=%d", t.Name(), seed)
 			testHistory(t, seed, depth)
@@ -220,6 +221,27 @@ func testHistory(t *testing.T, seed uint64, depth int) {
 		t.Errorf("met too few faults to mean anything: %d answers lost, %d writes late", applied, late)
 	}
 	sameState(t, rs)
+	if depth > 8 {
+		if n := asked(t, store.Open()); n == 0 {
+			t.Error("nobody asked for turns: the history says nothing of them")
+		}
+	}
+}
+
+// asked is how many records of a journal ask for turns.
+func asked(t *testing.T, j journal.Journal) (n int) {
+	t.Helper()
+	recs, err := j.Read(t.Context(), 1, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range recs {
+		if h, _, err := record.Parse(rec); err == nil && h.Turns > 0 {
+			n++
+		}
+	}
+	t.Logf("%d of %d records ask for turns", n, len(recs))
+	return n
 }
 
 // sameState brings every replica to one slot and holds their states against

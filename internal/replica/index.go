@@ -19,7 +19,11 @@ type round struct {
 
 // with adds older rounds, which the question answers too.
 func (r *round) with(older *round) *round {
-	r.and = older
+	last := r
+	for last.and != nil {
+		last = last.and
+	}
+	last.and = older
 	return r
 }
 

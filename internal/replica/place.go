@@ -19,13 +19,6 @@ type placement struct {
 	err   error
 }
 
-// fetch is what a Read returned.
-type fetch struct {
-	from  journal.Slot
-	limit int
-	recs  [][]byte
-}
-
 // place brings a batch to its slot, until it is known who holds the slot. A
 // crash here leaves a record that landed or did not; nobody was told either.
 func (l *loop) place(b *batch) error {
@@ -82,29 +75,6 @@ func (l *loop) settleSlot(b *batch) (placement, error) {
 
 // wrote says whether rec is the batch as it was placed.
 func (b *batch) wrote(rec []byte) bool { return record.DigestOf(rec) == b.digest }
-
-// read reads from a slot on until the journal answers.
-func (l *loop) read(from journal.Slot, limit int) error {
-	wait := newPatience(l.Replica, "read")
-	defer wait.over()
-	for {
-		recs, err := l.readOnce(wait, from, limit)
-		if err == nil {
-			select {
-			case l.fetched <- fetch{from: from, limit: limit, recs: recs}:
-				return nil
-			case <-l.ctx.Done():
-				return l.ctx.Err()
-			}
-		}
-		if errors.Is(err, journal.ErrTrimmed) || errors.Is(err, journal.ErrClosed) || errors.Is(err, journal.ErrCorrupt) {
-			return err
-		}
-		if err := wait.pause(l.ctx, err); err != nil {
-			return err
-		}
-	}
-}
 
 func (l *loop) readOnce(wait *patience, from journal.Slot, limit int) (recs [][]byte, err error) {
 	err = wait.try(l.ctx, func(ctx context.Context) (err error) {

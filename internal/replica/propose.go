@@ -190,6 +190,9 @@ func (b *batch) requests() []mvcc.Request {
 	return reqs
 }
 
+// idle says that there is nothing in it: it only fills a slot.
+func (b *batch) idle() bool { return b.kind == record.Batch && len(b.proposals) == 0 }
+
 // expire tells the proposers that have waited until now that nothing is known.
 func (b *batch) expire(now time.Time) {
 	for _, p := range b.proposals {

@@ -51,6 +51,9 @@ type Config struct {
 	Attempt time.Duration
 	// Snapshots says when the state is written beside the journal.
 	Snapshots SnapshotPolicy
+	// Trim lets the replica delete the records before the oldest snapshot that
+	// is kept. Only the party that owns the journal may.
+	Trim bool
 }
 
 const (

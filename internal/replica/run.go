@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,24 +25,23 @@ type loop struct {
 	chains *record.Chains
 	leases leaseClock
 	snaps  snapshots
+	trim   trimmer
 
 	number  mvcc.BatchNumber            // the last one given out
-	next    journal.Slot                // where the next batch is placed
+	next    journal.Slot                // where the next batch is placed, with nobody beside us
 	known   map[journal.Slot]held       // records above the state's slot
+	lost    map[journal.Slot]bool       // slots above it that others hold, not read yet
 	flying  map[journal.Slot]*batch     // Appends under way
 	open    map[mvcc.BatchNumber]*batch // placed at least once, no outcome yet
 	again   []*batch                    // lost their slot; to be placed anew, in order
-	foreign journal.Slot                // the last slot that another writer won
-	pace    pace                        // where batches are placed
-	empty   journal.Slot                // an empty slot below records of ours that landed; 0: none
-
 	placed  chan placement
-	fetched chan fetch
-	asking  *round // answered by the fetch under way, or the next one
-	behind  bool   // the last Read found all that it asked for
-	reading bool   // a fetch is under way
-	hinted  bool   // read again when it is done
-	ready   bool
+	turns   turns     // where batches are placed, beside others
+	pressed int       // batches that came before the ones ahead were settled for long, in a row
+	settled time.Time // when a batch last had its outcome
+	silent  bool      // the last batch placed had nothing in it
+
+	tail  tailing
+	ready bool // the tail was reached
 }
 
 // held is the record of one slot, with the batch it is if it is ours.
@@ -51,12 +51,11 @@ type held struct {
 }
 
 const (
-	fetchLimit   = 64
-	crowdLimit   = 8
 	tick         = 500 * time.Millisecond
 	pruneAtOnce  = 512
-	pipeline     = 2  // batches in flight at most
-	aloneFor     = 64 // slots without another writer, before batches are pipelined
+	pipeline     = 2 // batches in flight at most, without turns
+	saturated    = 3 // batches in a row under pressure, before turns are asked for
+	impatient    = 5 // slots lost in a row, before no Read is waited for
 	maxBatchSize = 4 << 20
 	overdue      = 2 * time.Second // for an Append, before what is below it is looked after
 )
@@ -71,13 +70,13 @@ func (r *Replica) Run(ctx context.Context) error {
 	group, inner := errgroup.WithContext(inner)
 	l := &loop{
 		Replica: r, ctx: inner, group: group,
-		known:   map[journal.Slot]held{},
-		flying:  map[journal.Slot]*batch{},
-		open:    map[mvcc.BatchNumber]*batch{},
-		behind:  true,
-		pace:    pace{me: r.writer},
-		placed:  make(chan placement),
-		fetched: make(chan fetch),
+		known:  map[journal.Slot]held{},
+		lost:   map[journal.Slot]bool{},
+		flying: map[journal.Slot]*batch{},
+		open:   map[mvcc.BatchNumber]*batch{},
+		turns:  turns{me: r.writer},
+		placed: make(chan placement),
+		tail:   tailing{behind: true, limit: fetchLimit, fetched: make(chan fetch)},
 	}
 	if err := l.restore(); err != nil {
 		if ctx.Err() != nil {
@@ -85,6 +84,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	l.turns.last = l.state.Slot()
 	if !r.info.Exclusive {
 		group.Go(func() error { return r.cfg.Notifier.Run(inner) })
 	}
@@ -104,6 +104,8 @@ func (r *Replica) Run(ctx context.Context) error {
 func (l *loop) serve() error {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
+	l.tail.more = time.NewTimer(tick)
+	defer l.tail.more.Stop()
 	l.fetch()
 	for {
 		var err error
@@ -115,7 +117,7 @@ func (l *loop) serve() error {
 			l.fetch()
 		case p := <-l.placed:
 			err = l.onPlaced(p)
-		case f := <-l.fetched:
+		case f := <-l.tail.fetched:
 			err = l.onFetched(f)
 		case <-l.cfg.Notifier.C():
 			l.fetch()
@@ -123,6 +125,8 @@ func (l *loop) serve() error {
 			f(l)
 		case h := <-l.snaps.done:
 			err = l.onSnapshot(h)
+		case <-l.tail.more.C:
+			l.pursue(time.Now())
 		case now := <-ticks.C:
 			l.onTick(now)
 		}
@@ -137,60 +141,100 @@ func (l *loop) serve() error {
 	}
 }
 
-// learn notes the record of a slot.
-func (l *loop) learn(slot journal.Slot, h held) {
-	if slot <= l.state.Slot() {
-		return
-	}
-	if _, ok := l.known[slot]; !ok {
-		l.known[slot] = h
-	}
-	l.next = max(l.next, slot+1)
-}
-
-// launch places batches while there are some and the journal takes more. A slot
-// that holds others up is filled whatever is in flight: that may be waiting
-// for it.
+// launch places batches while there are some and the journal takes more.
 func (l *loop) launch() {
 	for l.ready {
-		slot, fill := l.pick()
-		if !fill && len(l.flying) >= l.depth() {
+		now := time.Now()
+		slot, must := l.pick(now)
+		if slot == 0 {
 			return
 		}
-		b := l.nextBatch(fill)
+		b := l.nextBatch(must)
 		if b == nil {
 			return
 		}
-		b.slot, b.sent = slot, time.Now()
+		b.slot, b.sent = slot, now
 		b.encode(record.Header{
 			Journal: l.info.ID, Writer: l.writer,
 			Anchor: l.chains.Slot(), AnchorChain: l.chains.Last(),
+			Turns: l.askTurns(b, now),
 		}, l.cfg.CompressFrom)
 		l.next = max(l.next, slot+1)
 		l.flying[slot] = b
 		l.open[b.number] = b
 		l.group.Go(func() error { return l.place(b) })
+		l.pursue(now)
 	}
 }
 
-// pick is the slot for the next batch: an empty one that holds up records of
-// ours above it, to be filled even with nothing to say; otherwise past all
-// that is known or in flight, by the lead that contention has taught.
-func (l *loop) pick() (slot journal.Slot, fill bool) {
-	if l.empty > l.state.Slot() && l.flying[l.empty] == nil {
-		return l.empty, true
+// pick is the slot for the next batch; 0 for none now. With must it is to be
+// filled even with nothing to say, because it holds others up, or us.
+func (l *loop) pick(now time.Time) (slot journal.Slot, must bool) {
+	if l.tail.empty > l.state.Slot() && l.flying[l.tail.empty] == nil {
+		return l.tail.empty, true // whatever is in flight: that may be waiting for it
 	}
-	last := l.state.Slot() + journal.Slot(l.info.Depth)
-	return min(l.pace.aim(l.next, time.Now()), max(l.next, last)), false
+	next := l.state.Slot() + 1
+	reach := l.state.Slot() + min(journal.Slot(l.info.Depth), span)
+	if l.turns.taken(now) {
+		if slot, must, ok := l.turns.turn(reach, l.silent, l.free); ok {
+			return slot, must
+		}
+	}
+	if len(l.flying) >= min(l.info.Depth, pipeline) {
+		return 0, false
+	}
+	slot = l.next
+	if l.turns.contended() {
+		slot = l.turns.aside(now)
+		if slot > reach && l.tail.reading > 0 && l.turns.streak < impatient {
+			return 0, false // we shall be nearer once that Read is done
+		}
+		for slot = max(next, min(slot, reach)); !l.free(slot); {
+			slot++
+		}
+	}
+	if slot > max(reach, next) {
+		return 0, false
+	}
+	return slot, false
 }
 
-// depth is how many batches may be in flight. Beside another writer it is
-// one: batches that collide cost both a round trip.
-func (l *loop) depth() int {
-	if l.foreign != 0 && l.state.Slot() < l.foreign+aloneFor {
-		return 1
+// free says that nobody is known to hold a slot, nor are we on the way there.
+func (l *loop) free(slot journal.Slot) bool {
+	_, known := l.known[slot]
+	return !known && !l.lost[slot] && l.flying[slot] == nil
+}
+
+// askTurns is what b's record says of turns. They are asked for while batches
+// follow each other without a pause: below that, whoever has something to say
+// is better off with the next slot than with waiting for those who have not.
+func (l *loop) askTurns(b *batch, now time.Time) uint16 {
+	if l.silent = b.idle(); l.silent {
+		return 0
 	}
-	return min(l.info.Depth, pipeline)
+	asked := now // when its first request came
+	if len(b.proposals) > 0 {
+		asked = b.proposals[0].until.Add(-l.cfg.Timeout)
+	}
+	if l.waiting() || asked.Sub(l.settled) < l.turns.trip/2 {
+		l.pressed++
+	} else {
+		l.pressed = 0
+	}
+	if l.pressed < saturated || l.turns.trip == 0 {
+		return 0
+	}
+	return uint16(min(max(l.turns.trip.Milliseconds(), 1), math.MaxUint16))
+}
+
+// waiting says that a batch with something in it has no outcome yet.
+func (l *loop) waiting() bool {
+	for _, b := range l.open {
+		if !b.idle() {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *loop) nextBatch(fill bool) *batch {
@@ -219,18 +263,20 @@ func (r *Replica) maxBatch() int { return min(r.info.MaxRecord-record.Overhead-1
 
 func (l *loop) onPlaced(p placement) error {
 	delete(l.flying, p.batch.slot)
-	l.pace.placed(time.Since(p.batch.sent), p.taken)
+	l.turns.placed(time.Since(p.batch.sent), p.taken)
 	switch {
 	case p.err != nil:
 		return fmt.Errorf("append slot %d: %w", p.batch.slot, p.err)
 	case p.taken:
 		// What holds the slot is read and applied in its turn. If it is ours
 		// after all, the copy that is placed anew is void on every replica.
-		l.foreign = max(l.foreign, p.batch.slot)
-		if len(p.batch.proposals) > 0 || p.batch.kind != record.Batch {
-			l.again = append(l.again, p.batch)
-		} else {
+		if p.batch.slot > l.state.Slot() {
+			l.lost[p.batch.slot] = true
+		}
+		if p.batch.idle() {
 			delete(l.open, p.batch.number) // it was to fill the slot, and somebody did
+		} else {
+			l.again = append(l.again, p.batch)
 		}
 		l.fetch()
 	default:
@@ -241,78 +287,6 @@ func (l *loop) onPlaced(p placement) error {
 		}
 	}
 	return nil
-}
-
-// fetch reads what comes after the state, now or once the Read under way is
-// done. Reads that asked before it starts are answered by it.
-func (l *loop) fetch() {
-	if l.reading {
-		l.hinted = true
-		return
-	}
-	l.reading, l.hinted = true, false
-	if asked := l.index.take(); asked != nil {
-		l.asking = asked.with(l.asking)
-	}
-	// While following, the next record is worth more at once than with the
-	// ones after it; while behind, many are read together.
-	from, limit := l.state.Slot()+1, 1
-	switch {
-	case l.behind:
-		limit = fetchLimit
-	case l.pace.losses > crowded:
-		limit = crowdLimit
-	}
-	l.group.Go(func() error { return l.read(from, limit) })
-}
-
-func (l *loop) onFetched(f fetch) error {
-	l.reading = false
-	for i, rec := range f.recs {
-		l.learn(f.from+journal.Slot(i), held{rec: rec})
-	}
-	if len(f.recs) > 0 {
-		l.cfg.Notifier.Active()
-	}
-	if err := l.advance(); err != nil {
-		return err
-	}
-	l.behind = len(f.recs) == f.limit
-	l.pace.fetched(time.Now(), !l.behind)
-	if l.behind {
-		l.fetch()
-		return nil
-	}
-	l.sawEmpty(f.from + journal.Slot(len(f.recs)))
-	if !l.ready {
-		l.ready = true
-		close(l.Replica.ready)
-		l.next = max(l.next, l.state.Slot()+1)
-	}
-	if l.asking != nil {
-		l.asking.answer()
-		l.asking = nil
-	}
-	if l.hinted {
-		l.fetch()
-	}
-	return nil
-}
-
-// sawEmpty notes that a slot was empty. Where it holds up records of ours above
-// it, which landed or have been under way for long, it is to be filled.
-func (l *loop) sawEmpty(slot journal.Slot) {
-	l.empty = 0
-	if slot != l.state.Slot()+1 || l.flying[slot] != nil {
-		return
-	}
-	held := len(l.known) > 0
-	for _, b := range l.flying {
-		held = held || time.Since(b.sent) > overdue
-	}
-	if held {
-		l.empty = slot
-	}
 }
 
 // giveUp settles what is left when the loop has ended.

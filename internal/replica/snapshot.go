@@ -109,6 +109,9 @@ func (l *loop) onSnapshot(out snapshot) error {
 	if named && other != out.hash {
 		return diverged(out.slot)
 	}
+	if named {
+		l.trim.agreed(l, out.slot, out.hash)
+	}
 	for slot := range s.own {
 		if slot+record.AnchorSpan*64 < out.slot {
 			delete(s.own, slot)
@@ -124,6 +127,7 @@ func (s *snapshots) marked(l *loop, m record.SnapshotMark) error {
 		if own != m.Hash {
 			return diverged(m.Slot)
 		}
+		l.trim.agreed(l, m.Slot, own)
 	} else if s.working {
 		s.others[m.Slot] = m.Hash
 	}

@@ -23,9 +23,9 @@ const (
 	maxRecord = 8 << 20
 	// depth is how many Appends may be in flight. S3 does not check that slots
 	// are consecutive, so this bounds what a reader must look at to be sure.
-	depth = 32
+	depth = 64
 	// fewSlots are asked for at once, where nothing is known of them.
-	fewSlots = 8
+	fewSlots = 16
 	// maxWindow is how many slots one Read asks for at once, and windowBytes
 	// about how much they may hold.
 	maxWindow   = 64

@@ -1,0 +1,81 @@
+package replica
+
+import (
+	"crypto/sha256"
+	"errors"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/record"
+)
+
+// trimmer gives up the records that no kept snapshot needs, where the replica
+// may (Config.Trim). It believes no snapshot but those whose hash it computed
+// itself from the journal, and reads one back before it lets go of what made it.
+type trimmer struct {
+	checked []checked // the last snapshots that the journal names and this replica agrees with, oldest first
+	working bool
+}
+
+type checked struct {
+	slot journal.Slot
+	hash [sha256.Size]byte
+}
+
+// agreed notes a snapshot that this replica computed alike, and gives up what
+// is before the oldest that is kept.
+func (t *trimmer) agreed(l *loop, slot journal.Slot, hash [sha256.Size]byte) {
+	if !l.cfg.Trim {
+		return
+	}
+	t.checked = append(t.checked, checked{slot, hash})
+	if n := len(t.checked) - KeepSnapshots; n > 0 {
+		t.checked = t.checked[n:]
+	}
+	if len(t.checked) < KeepSnapshots || t.working {
+		return
+	}
+	t.working = true
+	oldest := t.checked[0]
+	l.group.Go(func() error {
+		loaded, err := LoadSnapshot(l.ctx, l.cfg.Store, l.info.ID, oldest.slot)
+		if err == nil && loaded.Hash != oldest.hash {
+			err = ErrBadSnapshot
+		}
+		return l.tell(func(l *loop) {
+			if err == nil {
+				// Deleting begins once this is applied: in the journal, for all to see.
+				l.control(record.Floor, record.FloorMark{Slot: oldest.slot + 1}.Append(nil))
+				return
+			}
+			t.working = false
+			if l.ctx.Err() == nil && !errors.Is(err, journal.ErrNoBlob) { // gone: there are newer ones
+				l.log.Warn("snapshot cannot be read back; the records before it stay", "slot", uint64(oldest.slot), "error", err)
+			}
+		})
+	})
+}
+
+// onFloor deletes what a floor of ours gives up. After a crash on the way, the
+// next floor covers the rest.
+func (t *trimmer) onFloor(l *loop, mark record.FloorMark) {
+	l.group.Go(func() error {
+		err := l.cfg.Store.Trim(l.ctx, mark.Slot)
+		switch {
+		case err == nil:
+			l.log.Info("old records deleted", "below", uint64(mark.Slot))
+		case l.ctx.Err() == nil:
+			l.log.Warn("old records were not deleted; that is tried again after the next snapshot", "below", uint64(mark.Slot), "error", err)
+		}
+		return l.tell(func(*loop) { t.working = false })
+	})
+}
+
+// tell runs f on the loop, from a goroutine that Run waits for.
+func (l *loop) tell(f func(*loop)) error {
+	select {
+	case l.calls <- f:
+		return nil
+	case <-l.ctx.Done():
+		return l.ctx.Err()
+	}
+}

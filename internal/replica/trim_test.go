@@ -1,0 +1,84 @@
+package replica_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/replica"
+)
+
+// first is the first slot of the journal that is still there.
+func first(t *testing.T, j journal.Journal) journal.Slot {
+	t.Helper()
+	for slot := journal.Slot(1); ; slot++ {
+		switch _, err := j.Read(t.Context(), slot, 1); {
+		case err == nil:
+			return slot
+		case !errors.Is(err, journal.ErrTrimmed):
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTrim(t *testing.T) {
+	store := memlog.New(memlog.Options{})
+	small := func(c *replica.Config) { c.Snapshots.EveryBytes = 4 << 10 }
+	owner, stop := start(t, store.Open(), func(c *replica.Config) { small(c); c.Trim = true })
+	guest := run(t, store.Open(), small)
+	// The guest writes most, and so stores most snapshots; the owner trims.
+	writes := 0
+	for begin := journal.Slot(1); begin < 100; begin = first(t, store.Open()) {
+		for range 100 {
+			writer := guest
+			if writes%10 == 0 {
+				writer = owner
+			}
+			propose(t, writer, put(fmt.Sprintf("k%d", writes%50), fmt.Sprint(writes)))
+			writes++
+		}
+	}
+	stop()
+	// What is left is enough for a new replica, history included.
+	restarted := run(t, store.Open(), small)
+	changes, err := restarted.View().Changes(2, guest.View().Revision())
+	if err != nil || len(changes) != writes {
+		t.Fatalf("%d changes after the restart (%v), want %d", len(changes), err, writes)
+	}
+}
+
+// unreadable answers every snapshot's parts with other bytes.
+type unreadable struct{ journal.Store }
+
+func (u unreadable) GetBlob(ctx context.Context, name string) ([]byte, error) {
+	data, err := u.Store.GetBlob(ctx, name)
+	if err == nil && !strings.HasSuffix(name, "manifest.json") {
+		data[len(data)/2] ^= 1
+	}
+	return data, err
+}
+
+func TestTrimKeepsWhatNoSnapshotReplaces(t *testing.T) {
+	store := memlog.New(memlog.Options{})
+	owner := run(t, unreadable{store.Open()}, func(c *replica.Config) {
+		c.Snapshots.EveryBytes = 4 << 10
+		c.Trim = true
+	})
+	marks := func() (n int) {
+		names, err := store.Open().ListBlobs(t.Context(), replica.SnapshotPrefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(replica.SnapshotSlots(names))
+	}
+	for i := 0; marks() < replica.KeepSnapshots || i < 4000; i++ {
+		propose(t, owner, put(fmt.Sprintf("k%d", i%50), fmt.Sprint(i)))
+	}
+	if got := first(t, store.Open()); got != 1 {
+		t.Errorf("slots below %d are gone, and the snapshot that stands for them cannot be read", got)
+	}
+}

@@ -1,0 +1,131 @@
+package replica
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+)
+
+// apply feeds records to those who take turns: who wrote it, and its round
+// trip, 0 if it does not ask for turns.
+func apply(now time.Time, slot journal.Slot, s seat, to ...*turns) {
+	for _, t := range to {
+		t.applied(slot, s.writer, false, s.trip, now)
+	}
+}
+
+// TestTurnsAgree: writers that know the journal up to different slots hold the
+// same view of whose turn a slot is, as far as either may place a record.
+func TestTurnsAgree(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	ahead, behind := &turns{me: 1}, &turns{me: 2}
+	var records []seat
+	now := time.Now()
+	checked := 0
+	for slot := journal.Slot(1); slot < 5000; slot++ {
+		s := seat{writer: mvcc.WriterID(1 + rng.IntN(1+int(slot/500)))}
+		if rng.IntN(3) > 0 {
+			s.trip = 80 * time.Millisecond
+		}
+		records = append(records, s)
+		apply(now, slot, s, ahead)
+		for behind.last+journal.Slot(rng.IntN(span/2)) < slot {
+			apply(now, behind.last+1, records[behind.last], behind)
+		}
+		for s := ahead.last + 1; s <= behind.last+span; s++ {
+			if len(ahead.plan[s%span].busy) < 2 {
+				continue // whoever is busy by now, as each knows it
+			}
+			checked++
+			if a, b := ahead.owner(s), behind.owner(s); a != b {
+				t.Fatalf("slot %d is %d's at slot %d, and %d's at slot %d", s, a, ahead.last, b, behind.last)
+			}
+		}
+	}
+	if checked < 10000 {
+		t.Errorf("compared %d slots only", checked)
+	}
+}
+
+func TestTurnsPassTheAbsent(t *testing.T) {
+	x := &turns{me: 1}
+	now, slot := time.Now(), journal.Slot(0)
+	next := func(by mvcc.WriterID) {
+		slot++
+		apply(now, slot, seat{by, time.Second}, x)
+	}
+	for range 2 * span {
+		next(mvcc.WriterID(1 + slot%3))
+	}
+	gone := mvcc.WriterID(2)
+	stands := func() (n int) {
+		for s := slot + 1; s <= slot+span; s++ {
+			if x.standIn(s) == gone {
+				n++
+			}
+		}
+		return n
+	}
+	if stands() == 0 {
+		t.Fatal("a busy writer has no turns")
+	}
+	for misses := 0; misses < absence; {
+		if stands() == 0 {
+			t.Fatalf("given up after %d turns", misses)
+		}
+		if x.owner(slot+1) == gone {
+			misses++
+			next(1)
+		} else {
+			next(x.owner(slot + 1))
+		}
+	}
+	if n := stands(); n != 0 {
+		t.Errorf("a writer that is gone still has %d turns", n)
+	}
+	next(gone)
+	if stands() == 0 {
+		t.Error("a writer that is back has no turns")
+	}
+}
+
+func TestTurn(t *testing.T) {
+	all := func(journal.Slot) bool { return true }
+	const r = 80 * time.Millisecond
+	build := func(me mvcc.WriterID, trip time.Duration) *turns {
+		x := &turns{me: me, trip: trip}
+		for slot := journal.Slot(1); slot <= 100; slot++ {
+			apply(time.Now(), slot, seat{mvcc.WriterID(1 + slot%2), r}, x)
+		}
+		return x
+	}
+	// Of two writers 1 and 2, slot n is writer 1's where n is even.
+	near := build(2, r)
+	if slot, must, ok := near.turn(164, false, all); slot != 101 || !must || !ok {
+		t.Errorf("the next slot is ours: %d %v %v", slot, must, ok)
+	}
+	near = build(1, r)
+	if slot, must, ok := near.turn(164, false, all); slot != 102 || must || !ok {
+		t.Errorf("the one after the next is ours, if we have something to say: %d %v %v", slot, must, ok)
+	}
+	if slot, must, ok := near.turn(164, true, all); slot != 102 || !must || !ok {
+		t.Errorf("who had nothing to say holds nobody up: %d %v %v", slot, must, ok)
+	}
+	if slot, _, ok := near.turn(164, false, func(s journal.Slot) bool { return s > 102 }); slot != 0 || !ok {
+		t.Errorf("the turn after that must wait: %d %v", slot, ok)
+	}
+	far := build(1, 5*r)
+	if slot, must, _ := far.turn(164, false, func(s journal.Slot) bool { return s > 110 }); slot != 112 || !must {
+		t.Errorf("who is far places it ahead: %d %v", slot, must)
+	}
+	near.said = 90
+	if _, must, _ := near.turn(164, true, all); must {
+		t.Error("an empty record although nobody has said anything for long")
+	}
+	if _, _, ok := build(3, r).turn(164, false, all); ok {
+		t.Error("a turn for a writer that is not busy")
+	}
+}
