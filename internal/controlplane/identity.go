@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/xbernetes/xbernetes/internal/pki"
 )
 
 // identity is what makes a server itself: an id and key material, made once in
@@ -24,11 +26,11 @@ type identity struct {
 	lock *os.File
 	id   string
 
-	ca           keyPair // signs the serving and client certificates of this server
-	serving      keyPair
-	admin        keyPair // a client certificate in the group system:masters
-	frontProxyCA keyPair
-	frontProxy   keyPair // the client certificate shown to aggregated API servers
+	ca           pki.Pair // signs the serving and client certificates of this server
+	serving      pki.Pair
+	admin        pki.Pair // a client certificate in the group system:masters
+	frontProxyCA pki.Pair
+	frontProxy   pki.Pair // the client certificate shown to aggregated API servers
 
 	serviceAccountKey []byte // PEM, private
 	serviceAccountPub []byte // PEM, public
@@ -61,25 +63,21 @@ func (id *identity) load(serverID string, sans []string) error {
 	if id.id, err = loadServerID(filepath.Join(id.dir, "server-id"), serverID); err != nil {
 		return err
 	}
-	if id.ca, err = id.authority("ca", "xbernetes-ca-"+id.id); err != nil {
+	dir := id.path("")
+	if id.ca, err = pki.Authority(dir, "ca", "xbernetes-ca-"+id.id); err != nil {
 		return err
 	}
-	if id.frontProxyCA, err = id.authority("front-proxy-ca", "xbernetes-front-proxy-ca-"+id.id); err != nil {
+	if id.frontProxyCA, err = pki.Authority(dir, "front-proxy-ca", "xbernetes-front-proxy-ca-"+id.id); err != nil {
 		return err
 	}
-	for _, leaf := range []struct {
-		into *keyPair
-		ca   keyPair
-		file string
-		leaf leafSpec
-	}{
-		{&id.serving, id.ca, "serving", leafSpec{name: "xbernetes", sans: sans, server: true}},
-		{&id.admin, id.ca, "admin", leafSpec{name: "xbernetes-admin:" + id.id, groups: []string{"system:masters"}}},
-		{&id.frontProxy, id.frontProxyCA, "front-proxy-client", leafSpec{name: frontProxyName}},
-	} {
-		if *leaf.into, err = id.leaf(leaf.file, leaf.ca, leaf.leaf); err != nil {
-			return err
-		}
+	if id.serving, err = id.ca.Issue(dir, "serving", pki.Leaf{Name: "xbernetes", SANs: sans, Server: true}); err != nil {
+		return err
+	}
+	if id.admin, err = id.ca.Issue(dir, "admin", pki.Leaf{Name: "xbernetes-admin:" + id.id, Groups: []string{"system:masters"}}); err != nil {
+		return err
+	}
+	if id.frontProxy, err = id.frontProxyCA.Issue(dir, "front-proxy-client", pki.Leaf{Name: frontProxyName}); err != nil {
+		return err
 	}
 	return id.loadServiceAccountKey()
 }
@@ -89,46 +87,12 @@ func (id *identity) close() { _ = id.lock.Close() }
 
 func (id *identity) path(name string) string { return filepath.Join(id.dir, "pki", name) }
 
-// authority reads the CA in <file>.crt and <file>.key, or makes it. A CA is
-// never replaced: that would cut off every client that trusts it.
-func (id *identity) authority(file, name string) (keyPair, error) {
-	kp, err := readKeyPair(id.path(file+".crt"), id.path(file+".key"))
-	if errors.Is(err, fs.ErrNotExist) {
-		if kp, err = newAuthority(name); err == nil {
-			err = kp.write(id.path(file+".crt"), id.path(file+".key"))
-		}
-	}
-	if err != nil {
-		return keyPair{}, fmt.Errorf("load CA %s: %w", id.path(file+".crt"), err)
-	}
-	return kp, nil
-}
-
-// leaf reads a certificate, and issues it anew when it is missing, does not fit
-// the spec, was signed by another CA, or nears its end.
-func (id *identity) leaf(file string, ca keyPair, spec leafSpec) (keyPair, error) {
-	kp, err := readKeyPair(id.path(file+".crt"), id.path(file+".key"))
-	if err == nil && spec.fits(kp, ca) {
-		return kp, nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return keyPair{}, fmt.Errorf("load certificate %s (delete it and its key to have it issued again): %w", id.path(file+".crt"), err)
-	}
-	if kp, err = newLeaf(ca, spec); err == nil {
-		err = kp.write(id.path(file+".crt"), id.path(file+".key"))
-	}
-	if err != nil {
-		return keyPair{}, fmt.Errorf("issue certificate %s: %w", id.path(file+".crt"), err)
-	}
-	return kp, nil
-}
-
 func (id *identity) loadServiceAccountKey() error {
 	file := id.path("service-account.key")
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if b, err = newServiceAccountKey(); err == nil {
-			err = writeSecret(file, b)
+			err = pki.WriteSecret(file, b)
 		}
 	}
 	if err == nil {
@@ -160,7 +124,7 @@ func loadServerID(file, want string) (string, error) {
 		}
 		want = "s" + hex.EncodeToString(r[:])
 	}
-	if err := writeSecret(file, []byte(want+"\n")); err != nil {
+	if err := pki.WriteSecret(file, []byte(want+"\n")); err != nil {
 		return "", fmt.Errorf("write server id: %w", err)
 	}
 	return want, nil
@@ -178,29 +142,6 @@ func lockFile(file string) (*os.File, error) {
 		return nil, fmt.Errorf("data directory %s is in use by another server; stop that one, or give this one a directory of its own: %w", filepath.Dir(file), err)
 	}
 	return f, nil
-}
-
-// writeSecret replaces file by b, atomically, readable by its owner alone.
-func writeSecret(file string, b []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if _, err = f.Write(b); err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }
 
 // servingNames are the names under which clients may call the server.

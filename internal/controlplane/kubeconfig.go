@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/xbernetes/xbernetes/internal/pki"
 )
 
 // writeKubeconfig replaces file by a kubeconfig with one context.
@@ -23,7 +25,7 @@ func writeKubeconfig(file, name, url string, ca, cert, key []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
-	if err := writeSecret(file, b); err != nil {
+	if err := pki.WriteSecret(file, b); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return nil

@@ -111,7 +111,7 @@ func newRoster(client *clientv3.Client, id *identity, log *slog.Logger) *roster 
 		client:  client,
 		log:     log,
 		id:      id.id,
-		self:    member{CA: id.ca.certPEM, ServiceAccountKeys: [][]byte{id.serviceAccountPub}},
+		self:    member{CA: id.ca.CertPEM, ServiceAccountKeys: [][]byte{id.serviceAccountPub}},
 		changed: make(chan struct{}),
 	}
 	r.set(0, nil)

@@ -199,7 +199,7 @@ func (s *Server) operate(ctx context.Context, c *controllers) error {
 		return nil
 	}
 	url := s.URL()
-	if err := writeKubeconfig(s.KubeconfigFile(), s.cfg.ContextName, url, c.id.ca.certPEM, c.id.admin.certPEM, c.id.admin.keyPEM); err != nil {
+	if err := writeKubeconfig(s.KubeconfigFile(), s.cfg.ContextName, url, c.id.ca.CertPEM, c.id.admin.CertPEM, c.id.admin.KeyPEM); err != nil {
 		return err
 	}
 	s.log.Info("serving the Kubernetes API", "url", url, "kubeconfig", s.KubeconfigFile(), "server", c.id.id)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -12,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -77,21 +77,21 @@ func TestIdentityIsReissuedWhereItMust(t *testing.T) {
 		t.Fatalf("made up the server id %q", first.id)
 	}
 	again := open("localhost")
-	if again.id != first.id || !bytes.Equal(again.serving.certPEM, first.serving.certPEM) {
+	if again.id != first.id || !bytes.Equal(again.serving.CertPEM, first.serving.CertPEM) {
 		t.Fatal("a second start made a new identity")
 	}
 	wider := open("localhost", "api.example.org")
-	if bytes.Equal(wider.serving.certPEM, first.serving.certPEM) {
+	if bytes.Equal(wider.serving.CertPEM, first.serving.CertPEM) {
 		t.Fatal("the serving certificate was not issued again for a new name")
 	}
-	if !bytes.Equal(wider.ca.certPEM, first.ca.certPEM) || !bytes.Equal(wider.admin.certPEM, first.admin.certPEM) {
+	if !bytes.Equal(wider.ca.CertPEM, first.ca.CertPEM) || !bytes.Equal(wider.admin.CertPEM, first.admin.CertPEM) {
 		t.Fatal("a new name changed more than the serving certificate")
 	}
 	// A crash between the key and the certificate.
 	if err := os.Remove(filepath.Join(dir, "pki/admin.crt")); err != nil {
 		t.Fatal(err)
 	}
-	if id := open("localhost"); !id.admin.cert.Equal(id.admin.cert) || bytes.Equal(id.admin.certPEM, first.admin.certPEM) {
+	if id := open("localhost"); bytes.Equal(id.admin.CertPEM, first.admin.CertPEM) {
 		t.Fatal("the administrator's certificate was not made again")
 	}
 	// A key that is gone is not made up for: it is a CA, people trust it.
@@ -109,24 +109,6 @@ func TestIdentityIsReissuedWhereItMust(t *testing.T) {
 	}
 }
 
-func TestLeafNearItsEndDoesNotFit(t *testing.T) {
-	id := testIdentity(t, "x")
-	spec := leafSpec{name: "xbernetes", sans: []string{"localhost", "127.0.0.1"}, server: true}
-	if !spec.fits(id.serving, id.ca) {
-		t.Fatal("a fresh certificate does not fit")
-	}
-	old := id.serving
-	cert := *old.cert
-	cert.NotAfter = time.Now().Add(leafReserve - time.Hour)
-	old.cert = &cert
-	if spec.fits(old, id.ca) {
-		t.Fatal("a certificate near its end fits")
-	}
-	if spec.fits(id.serving, id.frontProxyCA) {
-		t.Fatal("a certificate of another CA fits")
-	}
-}
-
 func TestUnwritableDataDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -141,14 +123,14 @@ func TestKubeconfigReplacesTheFile(t *testing.T) {
 	id := testIdentity(t, "x")
 	file := filepath.Join(t.TempDir(), "deep", "config")
 	for range 2 {
-		if err := writeKubeconfig(file, "mine", "https://127.0.0.1:1", id.ca.certPEM, id.admin.certPEM, id.admin.keyPEM); err != nil {
+		if err := writeKubeconfig(file, "mine", "https://127.0.0.1:1", id.ca.CertPEM, id.admin.CertPEM, id.admin.KeyPEM); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chmod(file, 0o644); err != nil { // the next write must not keep that
 			t.Fatal(err)
 		}
 	}
-	if err := writeKubeconfig(file, "mine", "https://127.0.0.1:2", id.ca.certPEM, id.admin.certPEM, id.admin.keyPEM); err != nil {
+	if err := writeKubeconfig(file, "mine", "https://127.0.0.1:2", id.ca.CertPEM, id.admin.CertPEM, id.admin.KeyPEM); err != nil {
 		t.Fatal(err)
 	}
 	fi, err := os.Stat(file)
@@ -171,7 +153,7 @@ func TestKubeconfigReplacesTheFile(t *testing.T) {
 func TestTrustIsTheUnion(t *testing.T) {
 	a, b := testIdentity(t, "a"), testIdentity(t, "b")
 	of := func(id *identity) member {
-		return member{CA: id.ca.certPEM, ServiceAccountKeys: [][]byte{id.serviceAccountPub}}
+		return member{CA: id.ca.CertPEM, ServiceAccountKeys: [][]byte{id.serviceAccountPub}}
 	}
 	members := map[string]member{"a": of(a), "b": of(b)}
 	atA, atB := newTrust("a", of(a), members), newTrust("b", of(b), members)
@@ -179,7 +161,12 @@ func TestTrustIsTheUnion(t *testing.T) {
 		t.Fatalf("bundles differ: %s", diff)
 	}
 	for _, id := range []*identity{a, b} {
-		if _, err := id.admin.cert.Verify(x509.VerifyOptions{Roots: atA.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		block, _ := pem.Decode(id.admin.CertPEM)
+		admin, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.Verify(x509.VerifyOptions{Roots: atA.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 			t.Errorf("administrator of %s: %v", id.id, err)
 		}
 		if keys := atA.find(keyID(t, id)); len(keys) != 1 {
@@ -187,7 +174,7 @@ func TestTrustIsTheUnion(t *testing.T) {
 		}
 	}
 	alone := newTrust("a", of(a), map[string]member{"a": of(b)}) // the store has it wrong
-	if keys := alone.find(keyID(t, a)); len(keys) != 1 || !bytes.Equal(alone.bundle, a.ca.certPEM) {
+	if keys := alone.find(keyID(t, a)); len(keys) != 1 || !bytes.Equal(alone.bundle, a.ca.CertPEM) {
 		t.Error("a server must trust itself, whatever the store says")
 	}
 	if keys := alone.find(keyID(t, b)); len(keys) != 0 {
@@ -273,7 +260,7 @@ func TestRoster(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-changed
-	if trust, _ := atA.current(); len(trust.keys) != 1 || !bytes.Equal(trust.bundle, a.ca.certPEM) {
+	if trust, _ := atA.current(); len(trust.keys) != 1 || !bytes.Equal(trust.bundle, a.ca.CertPEM) {
 		t.Fatalf("trusted after removal: %v", trust.keys)
 	}
 }
@@ -284,11 +271,11 @@ func FuzzDecodeMember(f *testing.F) {
 		f.Fatal(err)
 	}
 	id.close()
-	good, err := json.Marshal(member{CA: id.ca.certPEM, ServiceAccountKeys: [][]byte{id.serviceAccountPub}})
+	good, err := json.Marshal(member{CA: id.ca.CertPEM, ServiceAccountKeys: [][]byte{id.serviceAccountPub}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	leaf, err := json.Marshal(member{CA: id.serving.certPEM})
+	leaf, err := json.Marshal(member{CA: id.serving.CertPEM})
 	if err != nil {
 		f.Fatal(err)
 	}

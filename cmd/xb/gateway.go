@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/component-base/tracing"
+	tracingv1 "k8s.io/component-base/tracing/api/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway"
+	"github.com/xbernetes/xbernetes/internal/gateway/proxy"
+	"github.com/xbernetes/xbernetes/internal/gateway/source"
+)
+
+// gatewayFlags are those of xb gateway.
+type gatewayFlags struct {
+	servers        string
+	kubeconfig     string
+	secrets        string
+	writeStatus    bool
+	cacheFile      string
+	listen         string
+	dataDir        string
+	sans           []string
+	certFile       string
+	keyFile        string
+	clientCA       string
+	authentication string
+	core           string
+	require        bool
+	tracing        string
+	traced         float64
+	accessLog      bool
+	limits         proxy.Limits
+}
+
+func (f *gatewayFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.servers, "servers", "", "file of RemoteAPIServers, YAML; read again when it changes")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the Kubernetes API whose RemoteAPIServers to serve; in-cluster for that of the pod's service account")
+	fs.StringVar(&f.secrets, "credentials-namespace", "", "namespace of that API whose Secrets servers may name as the gateway's credentials (default: none is read)")
+	fs.BoolVar(&f.writeStatus, "write-status", true, "write to each RemoteAPIServer's status what this gateway sees of it")
+	fs.StringVar(&f.cacheFile, "cache-file", "", "file to keep the last known servers in, and who holds which group, to start with when the API is away")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:7443", "where to serve, HOST:PORT")
+	fs.StringVar(&f.dataDir, "data-dir", filepath.Join(defaultDataDir(), "gateway"), "the gateway's own things: the CA, certificates and kubeconfig that it makes where it is given none")
+	fs.StringSliceVar(&f.sans, "tls-san", nil, "further host names and IP addresses for the serving certificate that it makes")
+	fs.StringVar(&f.certFile, "tls-cert-file", "", "certificate to serve with, PEM, read again when it changes (default: made)")
+	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "its key")
+	fs.StringVar(&f.clientCA, "client-ca-file", "", "CA of the client certificates by which callers are known (default: the gateway's own, which has signed one for you)")
+	fs.StringVar(&f.authentication, "authentication-kubeconfig", "", "kubeconfig of a Kubernetes API that says by TokenReview whose token a caller's is, and by SubjectAccessReview who may read /servers and /metrics and may impersonate")
+	fs.StringVar(&f.core, "core-kubeconfig", "", "kubeconfig of the core server whose namespaces, authorization and quotas are held over servers with spec.guard")
+	fs.BoolVar(&f.require, "require-conformant", false, "keep out of discovery the groups of a server that does not pass the conformance checks")
+	fs.BoolVar(&f.accessLog, "access-log", false, "log each request at its end")
+	fs.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector on this machine, to send traces to by OTLP over gRPC (default: none are made)")
+	fs.Float64Var(&f.traced, "tracing-share", 0.01, "share of requests to trace, 0 to 1, beside those that arrive traced")
+	fs.IntVar(&f.limits.UserRequests, "max-user-requests", 0, "requests of one user under way at once; -1 for no limit (default 400)")
+	fs.IntVar(&f.limits.UserStreams, "max-user-watches", 0, "watches and streams of one user at once; -1 for no limit (default 5000)")
+	fs.IntVar(&f.limits.ServerRequests, "max-server-requests", 0, "requests to one server under way at once; -1 for no limit (default 1000)")
+	fs.IntVar(&f.limits.ServerStreams, "max-server-watches", 0, "watches and streams to one server at once; -1 for no limit (default 20000)")
+	fs.Float64Var(&f.limits.UserRate, "max-user-rate", 0, "requests a second of one user (default no limit)")
+}
+
+func newGatewayCommand(logs *logFlags) *cobra.Command {
+	f := &gatewayFlags{}
+	cmd := &cobra.Command{
+		Use:   "gateway",
+		Short: "Serve many API servers as one",
+		Long: `Serve many Kubernetes API servers at one address: one discovery, one OpenAPI,
+and each request sent to the server that has its group.
+
+The servers are RemoteAPIServers, in a file or in any Kubernetes API. One can be
+added or removed at any time. The gateway starts, and goes on, without that API
+and without any of the servers.`,
+		Example: `  xb gateway --servers servers.yaml
+  xb gateway crd | kubectl apply -f - && xb gateway --kubeconfig ~/.kube/config`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			klog.SetLogger(logr.FromSlogHandler(quiet{log.Handler()}))
+			return f.run(cmd.Context(), cmd.OutOrStdout(), log)
+		},
+	}
+	f.register(cmd.Flags())
+	cmd.AddCommand(newGatewayValidateCommand(logs), newGatewayCRDCommand())
+	return cmd
+}
+
+func newGatewayCRDCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "crd",
+		Short:   "Print the definition of RemoteAPIServer",
+		Long:    "Print the CustomResourceDefinition of RemoteAPIServer, for an API that is to hold them.",
+		Example: "  xb gateway crd | kubectl apply -f -",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), v1alpha1.CRD())
+			return err
+		},
+	}
+}
+
+func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger) error {
+	src, err := f.source(log)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("listen at %s: %w; choose another address with --listen, or stop what holds it", f.listen, err)
+	}
+	defer listener.Close()
+	cfg := gateway.Config{Source: src, Listener: listener, CacheFile: f.cacheFile, Limits: f.limits, RequireConformant: f.require, Log: log}
+	if f.accessLog {
+		cfg.Access = log
+	}
+	if f.core != "" {
+		if cfg.Core, err = clientcmd.BuildConfigFromFlags("", f.core); err != nil {
+			return fmt.Errorf("read --core-kubeconfig %s: %w", f.core, err)
+		}
+		cfg.Core.QPS = -1
+	}
+	if f.tracing != "" {
+		traces, err := f.traces(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			// What is left is sent; ctx has ended by then.
+			rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			if err := traces.Shutdown(rest); err != nil {
+				log.Warn("last traces were not sent", "error", err)
+			}
+		}()
+		cfg.Backend.Tracer = traces
+	}
+	kubeconfig, err := f.secure(&cfg)
+	if err != nil {
+		return err
+	}
+	if kubeconfig != "" {
+		fmt.Fprintf(out, "Serving at https://%s. In another terminal:\n\n  export KUBECONFIG=%s\n  kubectl api-resources\n\n", listener.Addr(), kubeconfig)
+	} else {
+		fmt.Fprintf(out, "Serving at https://%s.\n", listener.Addr())
+	}
+	g, err := gateway.New(cfg)
+	if err != nil {
+		return err
+	}
+	return g.Run(ctx)
+}
+
+// traces makes what traces are sent with, as Kubernetes' own components do.
+func (f *gatewayFlags) traces(ctx context.Context) (tracing.TracerProvider, error) {
+	host, _, err := net.SplitHostPort(f.tracing)
+	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, fmt.Errorf("--tracing-endpoint is %q; want HOST:PORT of a collector on this machine, since traces are sent in clear", f.tracing)
+	}
+	if f.traced < 0 || f.traced > 1 {
+		return nil, fmt.Errorf("--tracing-share is %v; want 0 to 1", f.traced)
+	}
+	perMillion := int32(f.traced * 1e6)
+	traces, err := tracing.NewProvider(ctx, &tracingv1.TracingConfiguration{Endpoint: &f.tracing, SamplingRatePerMillion: &perMillion},
+		nil, []resource.Option{resource.WithAttributes(attribute.String("service.name", "xb-gateway"))})
+	if err != nil {
+		return nil, fmt.Errorf("send traces to %s: %w", f.tracing, err)
+	}
+	return traces, nil
+}
+
+// source is where the servers are named.
+func (f *gatewayFlags) source(log *slog.Logger) (source.Source, error) {
+	switch {
+	case f.servers != "" && f.kubeconfig != "":
+		return nil, fmt.Errorf("--servers and --kubeconfig both name servers; give one")
+	case f.servers != "":
+		return source.NewFile(f.servers, log)
+	case f.kubeconfig == "":
+		return nil, fmt.Errorf("name the servers: --servers FILE, or --kubeconfig FILE of an API that has RemoteAPIServers")
+	}
+	path := f.kubeconfig
+	if path == "in-cluster" {
+		path = ""
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("read --kubeconfig %s: %w", f.kubeconfig, err)
+	}
+	return source.NewAPI(config, f.secrets, f.writeStatus, log)
+}
+
+// secure settles what the gateway serves with and whom it knows. It returns
+// the kubeconfig that it made, if it made one.
+func (f *gatewayFlags) secure(cfg *gateway.Config) (kubeconfig string, err error) {
+	var own *gateway.Identity
+	if f.certFile == "" || f.clientCA == "" && f.authentication == "" {
+		if own, err = gateway.LoadIdentity(filepath.Join(f.dataDir, "pki"), f.names(cfg.Listener.Addr())); err != nil {
+			return "", err
+		}
+	}
+	cert, key, clientCA := f.certFile, f.keyFile, f.clientCA
+	if cert == "" {
+		cert, key = own.Serving.CertFile, own.Serving.KeyFile
+	}
+	if cfg.Cert, err = dynamiccertificates.NewDynamicServingContentFromFiles("serving", cert, key); err != nil {
+		return "", fmt.Errorf("load serving certificate: %w", err)
+	}
+	if clientCA == "" && f.authentication == "" {
+		clientCA = own.CA.CertFile
+		kubeconfig = filepath.Join(f.dataDir, "kubeconfig")
+		if err := f.writeKubeconfig(kubeconfig, cfg.Listener.Addr(), cert, own); err != nil {
+			return "", err
+		}
+	}
+	if clientCA != "" {
+		if cfg.ClientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", clientCA); err != nil {
+			return "", fmt.Errorf("load client CA: %w", err)
+		}
+	}
+	return kubeconfig, f.know(cfg)
+}
+
+// names are the host names and addresses of the certificate that is made.
+func (f *gatewayFlags) names(addr net.Addr) []string {
+	names := append([]string{"localhost", "127.0.0.1", "::1"}, f.sans...)
+	if host, _, err := net.SplitHostPort(addr.String()); err == nil {
+		if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+			names = append(names, host)
+		}
+	}
+	return names
+}
+
+func (f *gatewayFlags) writeKubeconfig(file string, addr net.Addr, servingCert string, own *gateway.Identity) error {
+	ca := own.CA.CertPEM
+	if f.certFile != "" {
+		var err error
+		if ca, err = os.ReadFile(servingCert); err != nil {
+			return fmt.Errorf("write kubeconfig: %w", err)
+		}
+	}
+	_, port, _ := net.SplitHostPort(addr.String())
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["gateway"] = &clientcmdapi.Cluster{Server: "https://" + net.JoinHostPort("127.0.0.1", port), CertificateAuthorityData: ca}
+	cfg.AuthInfos["gateway"] = &clientcmdapi.AuthInfo{ClientCertificateData: own.Admin.CertPEM, ClientKeyData: own.Admin.KeyPEM}
+	cfg.Contexts["gateway"] = &clientcmdapi.Context{Cluster: "gateway", AuthInfo: "gateway", Namespace: "default"}
+	cfg.CurrentContext = "gateway"
+	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// know settles by what callers are known, and who decides what they may do at
+// the gateway itself: certificates, and, if a cluster is named for it, tokens.
+func (f *gatewayFlags) know(cfg *gateway.Config) error {
+	backoff := &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 3}
+	authn := authenticatorfactory.DelegatingAuthenticatorConfig{
+		ClientCertificateCAContentProvider: cfg.ClientCA,
+		CacheTTL:                           10 * time.Second,
+		TokenAccessReviewTimeout:           10 * time.Second,
+		WebhookRetryBackoff:                backoff,
+	}
+	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
+	cfg.Authorizer = masters
+	if f.authentication != "" {
+		config, err := clientcmd.BuildConfigFromFlags("", f.authentication)
+		if err != nil {
+			return fmt.Errorf("read --authentication-kubeconfig %s: %w", f.authentication, err)
+		}
+		config.QPS = -1
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return fmt.Errorf("read --authentication-kubeconfig %s: %w", f.authentication, err)
+		}
+		authn.TokenAccessReviewClient = client.AuthenticationV1()
+		delegated, err := authorizerfactory.DelegatingAuthorizerConfig{
+			SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: 10 * time.Second, DenyCacheTTL: 5 * time.Second, WebhookRetryBackoff: backoff,
+		}.New()
+		if err != nil {
+			return err
+		}
+		if cfg.Authorizer, err = union.New(union.NamedAuthorizer{AuthorizerName: "masters", Authorizer: masters}, union.NamedAuthorizer{AuthorizerName: "delegated", Authorizer: delegated}); err != nil {
+			return err
+		}
+	}
+	var err error
+	cfg.Authenticator, _, err = authn.New()
+	return err
+}
+
+// quiet passes on what Kubernetes' own parts have to say as details: what
+// people should know the gateway says itself, and much of it is about what a
+// caller sent.
+type quiet struct{ slog.Handler }
+
+func (h quiet) Enabled(ctx context.Context, _ slog.Level) bool {
+	return h.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+func (h quiet) Handle(ctx context.Context, r slog.Record) error {
+	// logr hands errors over without asking whether they are wanted.
+	if r.Level = slog.LevelDebug; !h.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{h.Handler.WithAttrs(a)} }
+func (h quiet) WithGroup(name string) slog.Handler   { return quiet{h.Handler.WithGroup(name)} }

@@ -1,0 +1,210 @@
+// Package backend is one registered API server: its endpoints and their
+// health, the connections to it, and how a request reaches it as the caller.
+// It never decides which server a request belongs to, and never follows a
+// server anywhere else.
+package backend
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+)
+
+// Options are what all backends of a gateway share. The zero value is useful.
+type Options struct {
+	// Log tells of endpoints that come and go; nil for nowhere.
+	Log *slog.Logger
+	// Authorizer says who may impersonate whom, where the gateway and not the
+	// server decides it: in the modes Impersonate and FrontProxy. Without it a
+	// caller's own impersonation is refused there.
+	Authorizer authorizer.UnconditionalAuthorizer
+	// Tracer makes spans of requests to the server, and tells the server of
+	// them; nil for none.
+	Tracer trace.TracerProvider
+	// Observe is told what happens, from many goroutines; it must not block. nil
+	// for nobody.
+	Observe func(Event)
+	// Dial makes connections; by default a net.Dialer with DialTimeout. Proxies
+	// of the environment are not used.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	DialTimeout     time.Duration // for TCP, and again for TLS; 5 s
+	ResponseTimeout time.Duration // until an answer begins, watches and streams apart; 65 s, past kube-apiserver's own 60 s
+	IdleTimeout     time.Duration // for an answer that stops half-way, watches and streams apart; 30 s
+	MaxTries        int           // endpoints to try for one request; 3
+	MaxOwnBody      int64         // bytes of an answer to the gateway itself, watches apart; 64 MiB
+
+	CheckInterval time.Duration // between health checks of an endpoint that is well; 10 s
+	RetryInterval time.Duration // and of one that is not; 1 s
+	CheckTimeout  time.Duration // for one health check; 3 s
+	CheckFailures int           // checks in a row that fail before a healthy endpoint is held to be down; 2
+
+	EjectAfter int           // callers' requests that fail in a row before an endpoint is set aside; 5
+	EjectFor   time.Duration // the first time; it doubles, up to 5 min; 10 s
+
+	clock func() time.Time // for tests
+}
+
+func (o Options) withDefaults() Options {
+	fill(&o.DialTimeout, 5*time.Second)
+	fill(&o.ResponseTimeout, 65*time.Second)
+	fill(&o.IdleTimeout, 30*time.Second)
+	fill(&o.MaxTries, 3)
+	fill(&o.MaxOwnBody, 64<<20)
+	fill(&o.CheckInterval, 10*time.Second)
+	fill(&o.RetryInterval, time.Second)
+	fill(&o.CheckTimeout, 3*time.Second)
+	fill(&o.CheckFailures, 2)
+	fill(&o.EjectAfter, 5)
+	fill(&o.EjectFor, 10*time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: o.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	return o
+}
+
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (o Options) now() time.Time {
+	if o.clock != nil {
+		return o.clock()
+	}
+	return time.Now()
+}
+
+var timeZero time.Time
+
+// EventKind is what an Event tells of.
+type EventKind string
+
+// The kinds of events.
+const (
+	Failed  EventKind = "Failed"  // a request ended without the server's answer
+	Retried EventKind = "Retried" // a request goes to another endpoint
+	Ejected EventKind = "Ejected" // an endpoint is set aside
+	Checked EventKind = "Checked" // a health check has ended
+)
+
+// Event is something that happened between the gateway and a server.
+type Event struct {
+	Kind     EventKind
+	Server   string
+	Endpoint string // host and port; empty where none was chosen
+	Reason   Reason // of what failed
+	State    State  // of Checked
+}
+
+// Backend is one API server. All methods may be called from many goroutines.
+type Backend struct {
+	name        string
+	mode        v1alpha1.IdentityMode
+	opts        Options
+	log         *slog.Logger
+	credentials Credentials
+	endpoints   *endpoints
+	connections *connections
+	forward     http.Handler
+	responder   *Responder
+}
+
+// New makes the backend of a server. It connects to nothing. Without creds the
+// gateway itself is anonymous there.
+func New(name string, spec v1alpha1.RemoteAPIServerSpec, creds Credentials, opts Options) (*Backend, error) {
+	if creds == nil {
+		creds = &Held{}
+	}
+	opts = opts.withDefaults()
+	b := &Backend{
+		name: name, mode: spec.Identity.Mode, opts: opts, log: opts.Log.With("server", name),
+		credentials: creds, responder: NewResponder(),
+	}
+	if b.mode == "" {
+		b.mode = v1alpha1.PassThrough
+	}
+	bases, err := baseURLs(spec, b.mode)
+	if err != nil {
+		return nil, fmt.Errorf("register server %q: %w", name, err)
+	}
+	if err := checkMode(b.mode, creds.Current()); err != nil {
+		return nil, fmt.Errorf("register server %q: %w", name, err)
+	}
+	if b.connections, err = newConnections(spec, opts); err != nil {
+		return nil, fmt.Errorf("register server %q: %w", name, err)
+	}
+	b.endpoints = newEndpoints(bases, ejection{after: opts.EjectAfter, first: opts.EjectFor, most: 5 * time.Minute})
+	b.forward = b.forwarding()
+	return b, nil
+}
+
+func baseURLs(spec v1alpha1.RemoteAPIServerSpec, mode v1alpha1.IdentityMode) ([]*url.URL, error) {
+	var bases []*url.URL
+	for _, raw := range spec.BaseURLs() {
+		u, err := parseBase(raw)
+		if err != nil {
+			return nil, err
+		}
+		if u.Scheme == "http" && mode == v1alpha1.FrontProxy {
+			return nil, fmt.Errorf("base URL %q: identity.mode FrontProxy needs https, as the server must see the gateway's certificate", raw)
+		}
+		if u.Scheme == "http" && !isLoopback(u.Hostname()) {
+			return nil, fmt.Errorf("base URL %q: credentials would cross the network in clear; use https (http is for loopback only)", raw)
+		}
+		bases = append(bases, u)
+	}
+	if len(bases) == 0 {
+		return nil, fmt.Errorf("no base URL is given: set url, endpoints, or both")
+	}
+	return bases, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func checkMode(mode v1alpha1.IdentityMode, s Secret) error {
+	switch mode {
+	case v1alpha1.PassThrough:
+	case v1alpha1.Impersonate:
+		if s.empty() {
+			return fmt.Errorf("identity.mode Impersonate needs credentials that may impersonate: set identity.credentials")
+		}
+	case v1alpha1.FrontProxy:
+		if s.certificate == nil {
+			return fmt.Errorf("identity.mode FrontProxy needs a client certificate that the server's --requestheader-client-ca-file covers: set identity.credentials")
+		}
+	default:
+		return fmt.Errorf("identity.mode is %q; want PassThrough, Impersonate or FrontProxy", mode)
+	}
+	return nil
+}
+
+// Name is the server's name, as registered.
+func (b *Backend) Name() string { return b.name }
+
+// Health is what is known of the server now.
+func (b *Backend) Health() Health { return b.endpoints.health(b.opts.now()) }
+
+func (b *Backend) observe(e Event) {
+	if b.opts.Observe != nil {
+		e.Server = b.name
+		b.opts.Observe(e)
+	}
+}

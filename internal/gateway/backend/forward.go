@@ -1,0 +1,307 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+)
+
+const userAgent = "xbernetes-gateway"
+
+// trip is one caller's request on its way through the reverse proxy.
+type trip struct {
+	errand
+	user user.Info
+	own  kept
+}
+
+type tripKey struct{}
+
+// ServeHTTP forwards a request as the caller, whom the request's context names
+// (request.WithUser). The path is the one below the server's base URL. What
+// the gateway has to say, it says as a Status that names the server.
+func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) { b.forward.ServeHTTP(w, r) }
+
+// forwarding builds the handler of ServeHTTP.
+//
+// It is the standard library's reverse proxy, for upgrades too, and not the
+// UpgradeAwareHandler of apimachinery, which wraps it: that one lets a caller's
+// Connection header strip what the gateway sets (it uses Director, not
+// Rewrite), waits for the answer to an upgrade without end, limit or regard for
+// cancellation, and copies its headers to the caller unseen.
+func (b *Backend) forwarding() http.Handler {
+	logger := slog.NewLogLogger(b.log.Handler(), slog.LevelDebug)
+	// What comes without a length is flushed at once. Idle watches hold their
+	// buffers, so those are small.
+	streams, requests := b.reverseProxy(logger, 8<<10), b.reverseProxy(logger, 32<<10)
+	proxy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u, _ := request.UserFrom(r.Context())
+		t := r.Context().Value(tripKey{}).(*trip)
+		t.user = u
+		if f := checkCaller(b.mode, u, t.own); f != nil {
+			b.refuse(w, r, *f)
+			return
+		}
+		if err := checkMode(b.mode, b.credentials.Current()); err != nil {
+			b.refuse(w, r, fault{http.StatusServiceUnavailable, BadCredentials, "cannot be told who the caller is: " + err.Error()})
+			return
+		}
+		t.client = clientOf(u, r)
+		to := requests
+		if t.longRunning || t.upgrade != "" {
+			to = streams
+		}
+		to.ServeHTTP(&final{ResponseWriter: w}, r)
+	})
+	var impersonated http.Handler
+	if b.opts.Authorizer != nil {
+		impersonated = Impersonate(proxy, b.opts.Authorizer)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t, f := b.accept(r)
+		if f != nil {
+			b.refuse(w, r, *f)
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), tripKey{}, t))
+		switch {
+		case b.mode == v1alpha1.PassThrough || !Impersonates(r.Header):
+			proxy.ServeHTTP(w, r)
+		case impersonated == nil:
+			b.refuse(w, r, fault{http.StatusForbidden, Refused, "is told by the gateway who the caller is, and the gateway lets nobody impersonate others (--as)"})
+		default:
+			impersonated.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Impersonate lets a request on as the user that its headers ask for, if the
+// authorizer allows it to the caller, and refuses it if not: as Kubernetes does.
+func Impersonate(next http.Handler, by authorizer.UnconditionalAuthorizer) http.Handler {
+	filter := impersonation.WithImpersonation(next, by, NewResponder().codecs)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if Impersonates(r.Header) {
+			r = r.Clone(r.Context()) // the filter takes off what it has read
+		}
+		filter.ServeHTTP(w, r)
+	})
+}
+
+// accept reads a request, and refuses what could be read in two ways.
+func (b *Backend) accept(r *http.Request) (*trip, *fault) {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	default:
+		return nil, &fault{http.StatusMethodNotAllowed, Refused, fmt.Sprintf("gets no %q from the gateway", shorten(r.Method))}
+	}
+	info, err := requestInfo(r)
+	if err == nil {
+		err = checkPath(r.URL, info)
+	}
+	if err == nil {
+		err = checkHop(r)
+	}
+	if err != nil {
+		return nil, &fault{http.StatusBadRequest, Refused, "does not get this request: " + err.Error()}
+	}
+	t := &trip{own: credentialsOf(r)}
+	t.longRunning, t.object = LongRunning(info), wantsObject(info)
+	t.passThrough = b.mode == v1alpha1.PassThrough
+	t.keepEscapes = info.Subresource == "proxy"
+	if Upgrades(r) {
+		t.upgrade, t.longRunning = r.Header.Get("Upgrade"), true
+	}
+	return t, nil
+}
+
+// clientOf tells clients apart, to keep each to one endpoint.
+func clientOf(u user.Info, r *http.Request) string {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	if u == nil {
+		return host
+	}
+	return u.GetName() + " " + host
+}
+
+func (b *Backend) refuse(w http.ResponseWriter, r *http.Request, f fault) {
+	b.responder.Respond(w, r, b.fail("", f))
+}
+
+func (b *Backend) reverseProxy(errorLog *log.Logger, buffer int) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:        b.rewrite,
+		Transport:      roundTripper(b.roundTrip),
+		BufferPool:     &buffers{size: buffer},
+		ErrorLog:       errorLog,
+		ModifyResponse: func(resp *http.Response) error { cleanAnswer(resp.Header); return nil },
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			var status apierrors.APIStatus
+			if !errors.As(err, &status) {
+				err = b.fail("", fault{http.StatusBadGateway, Broken, "could not be asked: " + plainly(err)})
+			}
+			b.responder.Respond(w, r, err)
+		},
+	}
+}
+
+// rewrite makes the request that the server gets. Hop-by-hop headers are gone.
+func (b *Backend) rewrite(p *httputil.ProxyRequest) {
+	t := p.In.Context().Value(tripKey{}).(*trip)
+	identify(p.Out.Header, b.mode, t.user, t.own, b.credentials.Current())
+	if host, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil {
+		p.Out.Header.Set("X-Forwarded-For", host)
+	}
+	p.Out.Trailer = nil
+	p.Out.URL = &url.URL{Path: p.In.URL.Path, RawPath: p.In.URL.RawPath, RawQuery: p.Out.URL.RawQuery}
+}
+
+// roundTrip sends a caller's request and judges the answer.
+func (b *Backend) roundTrip(r *http.Request) (*http.Response, error) {
+	t := r.Context().Value(tripKey{}).(*trip)
+	return b.judged(r, t.errand)
+}
+
+func (b *Backend) judged(r *http.Request, e errand) (*http.Response, error) {
+	resp, err := b.send(r, e)
+	if err != nil {
+		return nil, err
+	}
+	if f := judge(resp, e); f != nil {
+		resp.Body.Close()
+		return nil, b.fail(resp.Request.URL.Host, *f)
+	}
+	return resp, nil
+}
+
+// Own speaks to the server as the gateway itself. Of a request's URL only the
+// path and the query count: they are relative to the server's base. Redirects
+// and what is no object of Kubernetes where one was asked for are errors, as
+// is an answer larger than MaxOwnBody, watches apart. Errors are Statuses that
+// name the server.
+func (b *Backend) Own() http.RoundTripper { return roundTripper(b.roundTripOwn) }
+
+func (b *Backend) roundTripOwn(r *http.Request) (*http.Response, error) {
+	out := r.Clone(r.Context())
+	out.Header.Del("Authorization")
+	b.identifySelf(out.Header)
+	if out.Header.Get("User-Agent") == "" {
+		out.Header.Set("User-Agent", userAgent)
+	}
+	info, err := readURL(out) // the context may tell of a caller's request
+	if err == nil {
+		err = checkPath(out.URL, info)
+	}
+	if err != nil {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, b.fail("", fault{http.StatusBadRequest, Refused, "does not get this request: " + err.Error()})
+	}
+	e := errand{client: userAgent, longRunning: LongRunning(info), object: wantsObject(info)}
+	resp, err := b.judged(out, e)
+	if err == nil && !e.longRunning {
+		resp.Body = &limited{ReadCloser: resp.Body, left: b.opts.MaxOwnBody, fail: func() error {
+			return b.fail(resp.Request.URL.Host, fault{http.StatusBadGateway, TooLarge, fmt.Sprintf("answered %s with more than %d MiB", shorten(r.URL.Path), b.opts.MaxOwnBody>>20)})
+		}}
+	}
+	return resp, err
+}
+
+// limited is a body of which no more than left is read.
+type limited struct {
+	io.ReadCloser
+	left int64
+	fail func() error
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left < 0 {
+		return 0, l.fail()
+	}
+	// One byte more than allowed tells a body that ends there from one that goes on.
+	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left+1)])
+	if l.left -= int64(n); l.left < 0 {
+		return n - 1, l.fail()
+	}
+	return n, err
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// final is a ResponseWriter that a server's informational answers (1xx) do not
+// get through: the reverse proxy writes their headers over the gateway's own.
+type final struct {
+	http.ResponseWriter
+	staged  http.Header
+	written bool
+}
+
+func (f *final) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+
+// Header is a draft until the answer proper, and then the real one, for trailers.
+func (f *final) Header() http.Header {
+	if f.written {
+		return f.ResponseWriter.Header()
+	}
+	if f.staged == nil {
+		f.staged = http.Header{}
+	}
+	return f.staged
+}
+
+func (f *final) WriteHeader(code int) {
+	if code < 200 {
+		return
+	}
+	f.commit()
+	f.ResponseWriter.WriteHeader(code)
+}
+
+func (f *final) Write(p []byte) (int, error) {
+	f.commit()
+	return f.ResponseWriter.Write(p)
+}
+
+func (f *final) commit() {
+	if f.written {
+		return
+	}
+	f.written = true
+	h := f.ResponseWriter.Header()
+	for k, v := range f.staged {
+		h[k] = v
+	}
+}
+
+// buffers lend what bodies are copied with.
+type buffers struct {
+	size int
+	pool sync.Pool
+}
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[]byte); ok {
+		return *p
+	}
+	return make([]byte, b.size)
+}
+
+func (b *buffers) Put(p []byte) { b.pool.Put(&p) }

@@ -1,0 +1,336 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func discoveryChecks() []check {
+	const ofDiscovery = apiPage + "#discovery-api"
+	return []check{
+		{id: "discovery.groups", source: ofDiscovery,
+			convention: "/api and /apis list the group versions, each once, the preferred one among them", run: steady(checkGroups)},
+		{id: "discovery.group", source: ofDiscovery,
+			convention: "/apis/GROUP says of a group what /apis does", run: steady(checkGroup)},
+		{id: "discovery.resources", source: ofDiscovery,
+			convention: "each group version lists its resources, each once, with kind and verbs", run: steady(checkResources)},
+		{id: "discovery.names", source: conventions + "#naming-conventions",
+			convention: "groups are DNS names, versions like v1 or v2beta1, resources in lower case, kinds in CamelCase", run: checkNames},
+		{id: "discovery.aggregated", source: apiPage + "#aggregated-discovery",
+			convention: "aggregated discovery v2 says what the discovery by group version says", run: steady(checkAggregated)},
+		{id: "discovery.etag", source: apiPage + "#aggregated-discovery",
+			convention: "aggregated discovery has an ETag, and is answered with 304 while that holds", run: checkETag},
+		{id: "discovery.version", source: apiPage,
+			convention: "/version says major, minor and gitVersion", run: checkVersion},
+	}
+}
+
+// steady makes a check that fails only if it does so three times: what it
+// compares is read one after the other, and may change in between.
+func steady(run func(context.Context, *session) finding) func(context.Context, *session) finding {
+	return func(ctx context.Context, s *session) finding {
+		f := run(ctx, s)
+		for range 2 {
+			if f.outcome != Fail {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return f
+			case <-time.After(s.options.settle):
+			}
+			if err := s.discover(ctx); err != nil {
+				return fail(err)
+			}
+			f = run(ctx, s)
+		}
+		return f
+	}
+}
+
+func checkGroups(_ context.Context, s *session) finding {
+	problems := slices.Clone(s.badGroups)
+	seen := map[string]bool{}
+	for _, g := range s.groups {
+		if seen[g.Name] {
+			problems = append(problems, fmt.Errorf("group %q is listed twice", g.Name))
+		}
+		seen[g.Name] = true
+		problems = append(problems, groupProblems(g)...)
+	}
+	if len(s.groups) == 0 && len(problems) == 0 {
+		problems = append(problems, errors.New("/apis lists no group, and /api no version; nothing is served"))
+	}
+	return judge(errors.Join(problems...))
+}
+
+func groupProblems(g metav1.APIGroup) []error {
+	var problems []error
+	preferred := false
+	for _, v := range g.Versions {
+		want := v.Version
+		if g.Name != "" {
+			want = g.Name + "/" + v.Version
+		}
+		if v.GroupVersion != want {
+			problems = append(problems, fmt.Errorf("group %q has groupVersion %q for version %q; want %q", g.Name, v.GroupVersion, v.Version, want))
+		}
+		preferred = preferred || v == g.PreferredVersion
+	}
+	if len(g.Versions) == 0 {
+		problems = append(problems, fmt.Errorf("group %q has no version", g.Name))
+	} else if !preferred {
+		problems = append(problems, fmt.Errorf("group %q prefers version %q, which it does not list", g.Name, g.PreferredVersion.Version))
+	}
+	return problems
+}
+
+func checkGroup(ctx context.Context, s *session) finding {
+	var problems []error
+	asked := 0
+	for _, g := range s.groups {
+		if g.Name == "" {
+			continue
+		}
+		asked++
+		var got metav1.APIGroup
+		a, err := s.client.get(ctx, "/apis/"+g.Name, nil, &got)
+		switch {
+		case err != nil:
+		case got.Kind != "APIGroup" || got.APIVersion != "v1":
+			err = a.errorf("want an APIGroup of v1, got a %q of %q", got.Kind, got.APIVersion)
+		case got.Name != g.Name || !slices.Equal(got.Versions, g.Versions) || got.PreferredVersion != g.PreferredVersion:
+			err = a.errorf("it has name %q, versions %v and prefers %q; /apis says %q, %v and %q", got.Name, versionsOf(got), got.PreferredVersion.Version, g.Name, versionsOf(g), g.PreferredVersion.Version)
+		}
+		problems = append(problems, err)
+	}
+	if asked == 0 {
+		return skip("there is no group to ask for")
+	}
+	return judge(errors.Join(problems...))
+}
+
+func versionsOf(g metav1.APIGroup) []string {
+	var versions []string
+	for _, v := range g.Versions {
+		versions = append(versions, v.Version)
+	}
+	return versions
+}
+
+func checkResources(_ context.Context, s *session) finding {
+	problems := slices.Clone(s.badLists)
+	for _, list := range s.lists {
+		seen := map[string]bool{}
+		for _, r := range list.APIResources {
+			if seen[r.Name] {
+				problems = append(problems, fmt.Errorf("%s lists %q twice", list.GroupVersion, r.Name))
+			}
+			seen[r.Name] = true
+			if r.Name == "" || r.Kind == "" || len(r.Verbs) == 0 {
+				problems = append(problems, fmt.Errorf("%s: resource %q has kind %q and verbs %v; none may be empty", list.GroupVersion, r.Name, r.Kind, r.Verbs))
+			}
+		}
+	}
+	if len(s.lists) == 0 && len(problems) == 0 {
+		return skip("there is no group version to ask for")
+	}
+	return judge(errors.Join(problems...))
+}
+
+var (
+	versionName  = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
+	resourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*(/[a-zA-Z0-9.-]+)*$`)
+	kindName     = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+)
+
+func checkNames(_ context.Context, s *session) finding {
+	var problems []error
+	for _, g := range s.groups {
+		if g.Name != "" && len(validation.IsDNS1123Subdomain(g.Name)) > 0 {
+			problems = append(problems, fmt.Errorf("group %q is no DNS name", g.Name))
+		}
+		for _, v := range g.Versions {
+			if !versionName.MatchString(v.Version) {
+				problems = append(problems, fmt.Errorf("version %q of group %q is not like v1, v1beta2 or v2alpha1", v.Version, g.Name))
+			}
+		}
+	}
+	for _, list := range s.lists {
+		for _, r := range list.APIResources {
+			if !resourceName.MatchString(r.Name) {
+				problems = append(problems, fmt.Errorf("%s: resource %q is not in lower case", list.GroupVersion, r.Name))
+			}
+			if !kindName.MatchString(r.Kind) {
+				problems = append(problems, fmt.Errorf("%s: kind %q of %q is not in CamelCase", list.GroupVersion, r.Kind, r.Name))
+			}
+		}
+	}
+	return judge(errors.Join(problems...))
+}
+
+// acceptAggregated is what clients send: the merged form first, the old one if
+// there is no other.
+const acceptAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+
+// aggregated reads /api or /apis in the aggregated form; nil if the server has none.
+func (s *session) aggregated(ctx context.Context, path string, header http.Header) (*answer, error) {
+	a, err := s.client.ask(ctx, request{path: path, accept: acceptAggregated, header: header})
+	if err != nil || a.status == http.StatusNotFound {
+		return nil, err
+	}
+	_, params, err := mime.ParseMediaType(a.header.Get("Content-Type"))
+	if a.status == http.StatusOK && (err != nil || params["as"] != "APIGroupDiscoveryList") {
+		return nil, nil
+	}
+	return a, nil
+}
+
+const noAggregated = "the server has no aggregated discovery; clients ask it once for each group version instead"
+
+func checkAggregated(ctx context.Context, s *session) finding {
+	var got, problems []string
+	for _, path := range []string{"/api", "/apis"} {
+		a, err := s.aggregated(ctx, path, nil)
+		if err != nil {
+			return fail(err)
+		}
+		if a == nil {
+			if path == "/api" {
+				continue
+			}
+			return skip(noAggregated)
+		}
+		var list apidiscovery.APIGroupDiscoveryList
+		if err := a.json(http.StatusOK, &list); err != nil {
+			return judge(err)
+		}
+		if list.Kind != "APIGroupDiscoveryList" || list.APIVersion != "apidiscovery.k8s.io/v2" {
+			return fail(a.errorf("want an APIGroupDiscoveryList of apidiscovery.k8s.io/v2, got a %q of %q", list.Kind, list.APIVersion))
+		}
+		got = append(got, flattenAggregated(&list)...)
+	}
+	want := flattenLegacy(s.lists)
+	for _, line := range minus(want, got) {
+		problems = append(problems, "only by group version: "+line)
+	}
+	for _, line := range minus(got, want) {
+		problems = append(problems, "only aggregated: "+line)
+	}
+	const most = 6
+	if len(problems) > most {
+		problems = append(problems[:most], fmt.Sprintf("and %d more", len(problems)-most))
+	}
+	if len(problems) > 0 {
+		return fail(errors.New(strings.Join(problems, "\n")))
+	}
+	return pass()
+}
+
+// flattenAggregated and flattenLegacy say the same of the same, a line for each
+// resource and subresource. A version that is marked stale is left out.
+func flattenAggregated(list *apidiscovery.APIGroupDiscoveryList) []string {
+	var lines []string
+	for _, g := range list.Items {
+		for _, v := range g.Versions {
+			gv := strings.TrimPrefix(g.Name+"/"+v.Version, "/")
+			for _, r := range v.Resources {
+				namespaced := r.Scope == apidiscovery.ScopeNamespace
+				if r.ResponseKind != nil { // nil: only its subresources are served
+					lines = append(lines, discoveryLine(gv, r.Resource, r.ResponseKind.Kind, namespaced, r.Verbs))
+				}
+				for _, sub := range r.Subresources {
+					kind := ""
+					if sub.ResponseKind != nil {
+						kind = sub.ResponseKind.Kind
+					}
+					lines = append(lines, discoveryLine(gv, r.Resource+"/"+sub.Subresource, kind, namespaced, sub.Verbs))
+				}
+			}
+		}
+	}
+	return lines
+}
+
+func flattenLegacy(lists []*metav1.APIResourceList) []string {
+	var lines []string
+	for _, list := range lists {
+		for _, r := range list.APIResources {
+			lines = append(lines, discoveryLine(list.GroupVersion, r.Name, r.Kind, r.Namespaced, r.Verbs))
+		}
+	}
+	return lines
+}
+
+func discoveryLine(gv, resource, kind string, namespaced bool, verbs []string) string {
+	scope := "cluster-scoped"
+	if namespaced {
+		scope = "namespaced"
+	}
+	return fmt.Sprintf("%s %s, kind %s, %s, %s", gv, resource, kind, scope, strings.Join(slices.Sorted(slices.Values(verbs)), " "))
+}
+
+// minus are the elements of a that are not in b.
+func minus(a, b []string) []string {
+	in := map[string]bool{}
+	for _, e := range b {
+		in[e] = true
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(e string) bool { return in[e] })
+}
+
+func checkETag(ctx context.Context, s *session) finding {
+	// Discovery may change between two requests; a third time it is not that.
+	var problem error
+	for range 3 {
+		a, err := s.aggregated(ctx, "/apis", nil)
+		if err != nil {
+			return fail(err)
+		}
+		if a == nil {
+			return skip(noAggregated)
+		}
+		tag := a.header.Get("ETag")
+		if tag == "" {
+			return fail(a.errorf("the answer has no ETag; clients read all of it each time"))
+		}
+		again, err := s.aggregated(ctx, "/apis", http.Header{"If-None-Match": {tag}})
+		if err != nil {
+			return fail(err)
+		}
+		if again != nil && again.status == http.StatusNotModified {
+			return pass()
+		}
+		problem = a.errorf("asked again with If-None-Match: %s the server does not answer 304 but sends it all once more", tag)
+	}
+	return fail(problem)
+}
+
+func checkVersion(ctx context.Context, s *session) finding {
+	var version struct{ Major, Minor, GitVersion string }
+	a, err := s.client.ask(ctx, request{path: "/version"})
+	if err != nil {
+		return fail(err)
+	}
+	if a.status == http.StatusNotFound {
+		return skip("the server does not say its version; kubectl version then shows the client's only")
+	}
+	if err := a.json(http.StatusOK, &version); err != nil {
+		return judge(err)
+	}
+	if version.GitVersion == "" {
+		return fail(a.errorf("there is no gitVersion; kubectl and Helm read it"))
+	}
+	return pass()
+}

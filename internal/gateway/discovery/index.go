@@ -1,0 +1,298 @@
+package discovery
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	clientdiscovery "k8s.io/client-go/discovery"
+)
+
+// Member is one server as the index sees it.
+type Member struct {
+	// Name is the server's.
+	Name string
+	// Named are the groups of its spec.
+	Named []string
+	// Priority and Created settle who gets a group that nobody holds.
+	Priority int32
+	Created  time.Time
+	// Addresses are where clients reach it themselves.
+	Addresses []metav1.ServerAddressByClientCIDR
+	// Document is what is known of its discovery; nil if nothing is.
+	Document *Document
+	// OpenAPI is what is known of that; nil if nothing is.
+	OpenAPI *OpenAPIDocument
+}
+
+// Index is the one discovery of all servers. Set may be called from one
+// goroutine at a time; everything else from any.
+type Index struct {
+	api, apis aggregated.ResourceManager
+	view      atomic.Pointer[view]
+	openapi   openapi
+
+	mu        sync.Mutex           // guards what follows
+	installed map[string]placement // by group, what api and apis hold
+	held      map[string]string    // who held each group so far
+}
+
+// placement is where a group comes from.
+type placement struct {
+	server    string
+	priority  int
+	group     *apidiscoveryv2.APIGroupDiscovery
+	addresses []metav1.ServerAddressByClientCIDR
+}
+
+// view is what requests are answered from. It is never changed once made.
+type view struct {
+	holder   map[string]string
+	groups   map[string]*group
+	ordered  []*group            // all but the core group
+	versions map[string][]string // group versions by server
+	version  json.RawMessage
+}
+
+type group struct {
+	placement
+	api      metav1.APIGroup
+	versions map[string]*metav1.APIResourceList
+}
+
+// NewIndex makes an index that holds nothing.
+func NewIndex() *Index {
+	x := &Index{
+		api:       aggregated.NewResourceManager("/api"),
+		apis:      aggregated.NewResourceManager("/apis"),
+		installed: map[string]placement{},
+		held:      map[string]string{},
+		openapi:   openapi{merged: newMerged()},
+	}
+	x.openapi.v3.Store(render(rootV3(nil, nil)))
+	x.view.Store(&view{holder: map[string]string{}, groups: map[string]*group{}})
+	return x
+}
+
+// Remember tells who held each group before, where nobody is known to hold it
+// now.
+func (x *Index) Remember(held map[string]string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for group, server := range held {
+		if _, known := x.held[group]; !known {
+			x.held[group] = server
+		}
+	}
+}
+
+// Set makes the index that of these members, and says who holds what. Only
+// groups whose server, document or place has changed are touched.
+func (x *Index) Set(members []Member) Ownership {
+	return x.SetRouted(members, func(Ownership) {})
+}
+
+// SetRouted is Set for whom requests follow: route is called with who holds
+// what before anybody sees it, for clients ask for a group as soon as they do.
+func (x *Index) SetRouted(members []Member, route func(Ownership)) Ownership {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	members = slices.Clone(members)
+	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+	claims := make([]Claim, 0, len(members))
+	for i := range members {
+		claims = append(claims, members[i].claim(x.held))
+	}
+	owned := Assign(claims, x.held)
+	moved := !maps.Equal(x.held, owned.Holder)
+	x.held = owned.Holder
+	route(owned)
+	wanted := placements(members, owned)
+	for name, p := range x.installed {
+		if _, ok := wanted[name]; !ok {
+			x.uninstall(name, p)
+		}
+	}
+	before := x.view.Load()
+	next := &view{holder: owned.Holder, groups: make(map[string]*group, len(wanted)), version: version(members, owned)}
+	for name, p := range wanted {
+		if old, ok := x.installed[name]; ok && old.same(p) {
+			next.groups[name] = before.groups[name]
+		} else {
+			x.install(name, old, p)
+			next.groups[name] = newGroup(p)
+		}
+		if name != "" {
+			next.ordered = append(next.ordered, next.groups[name])
+		}
+	}
+	slices.SortFunc(next.ordered, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.api.Name, b.api.Name))
+	})
+	next.versions = next.versionsOf()
+	x.view.Store(next)
+	groups := map[string][]string{}
+	for _, g := range slices.Sorted(maps.Keys(owned.Holder)) {
+		groups[owned.Holder[g]] = append(groups[owned.Holder[g]], g)
+	}
+	x.openapi.set(members, owned, groups, moved)
+	return owned
+}
+
+// Holder is the server that holds a group.
+func (x *Index) Holder(group string) (server string, ok bool) {
+	server, ok = x.view.Load().holder[group]
+	return server, ok
+}
+
+// Holders is the server of each group. The caller must not change it.
+func (x *Index) Holders() map[string]string { return x.view.Load().holder }
+
+// GroupVersions are those of the groups that each server holds, as
+// group/version, sorted. The caller must not change them.
+func (x *Index) GroupVersions() map[string][]string { return x.view.Load().versions }
+
+// versionsOf are the group versions of each server.
+func (v *view) versionsOf() map[string][]string {
+	out := map[string][]string{}
+	for _, g := range v.groups {
+		for _, version := range g.api.Versions {
+			out[g.server] = append(out[g.server], version.GroupVersion)
+		}
+	}
+	for _, gvs := range out {
+		slices.Sort(gvs)
+	}
+	return out
+}
+
+// WantsOpenAPIV2 says whether somebody has asked for OpenAPI v2, which is
+// fetched only then.
+func (x *Index) WantsOpenAPIV2() bool { return x.openapi.wanted.Load() }
+
+// WantOpenAPIV2 asks for OpenAPI v2 from now on; it says whether that is news.
+func (x *Index) WantOpenAPIV2() bool { return !x.openapi.wanted.Swap(true) }
+
+// claim is what a member asks for. One that was not reached yet goes on to ask
+// for what it held before.
+func (m *Member) claim(held map[string]string) Claim {
+	c := Claim{Server: m.Name, Priority: m.Priority, Created: m.Created}
+	if m.Document != nil {
+		c.Groups = Claims(m.Named, m.Document.Offered())
+		return c
+	}
+	var before []string
+	for group, server := range held {
+		if server == m.Name {
+			before = append(before, group)
+		}
+	}
+	c.Groups = slices.Concat(Claims(m.Named, nil), Claims(m.Named, before))
+	slices.Sort(c.Groups)
+	c.Groups = slices.Compact(c.Groups)
+	return c
+}
+
+// placements are the groups that are held and known, by name.
+func placements(members []Member, owned Ownership) map[string]placement {
+	out := map[string]placement{}
+	for i := range members {
+		m := &members[i]
+		if m.Document == nil {
+			continue
+		}
+		for j := range m.Document.Groups {
+			g := &m.Document.Groups[j]
+			if owned.Holder[g.Name] == m.Name {
+				out[g.Name] = placement{m.Name, place(m.Priority, g.Name, j), g, m.Addresses}
+			}
+		}
+	}
+	return out
+}
+
+// place is a group's priority in discovery, where the higher comes first: the
+// server's own, then Kubernetes' groups, then the order that the server lists
+// them in. It does not depend on other servers, so it does not change with them.
+func place(priority int32, group string, position int) int {
+	p := (int(priority) + 20001) * 4 * maxVersions
+	if BuiltIn(group) {
+		p += 2 * maxVersions
+	}
+	return p + maxVersions - position
+}
+
+func (p placement) same(q placement) bool {
+	return p.server == q.server && p.priority == q.priority && p.group == q.group && slices.Equal(p.addresses, q.addresses)
+}
+
+// manager is where a group is listed.
+func (x *Index) manager(group string) aggregated.ResourceManager {
+	if group == "" {
+		return x.api
+	}
+	return x.apis
+}
+
+func (x *Index) uninstall(name string, p placement) {
+	for _, v := range p.group.Versions {
+		x.manager(name).RemoveGroupVersion(metav1.GroupVersion{Group: name, Version: v.Version})
+	}
+	delete(x.installed, name)
+}
+
+func (x *Index) install(name string, old, p placement) {
+	m := x.manager(name)
+	keep := map[string]bool{}
+	for i, v := range p.group.Versions {
+		keep[v.Version] = true
+		m.AddGroupVersion(name, v)
+		m.SetGroupVersionPriority(metav1.GroupVersion{Group: name, Version: v.Version}, p.priority, maxVersions-i)
+	}
+	if old.group != nil {
+		for _, v := range old.group.Versions {
+			if !keep[v.Version] {
+				m.RemoveGroupVersion(metav1.GroupVersion{Group: name, Version: v.Version})
+			}
+		}
+	}
+	x.installed[name] = p
+}
+
+// newGroup makes the older forms of a group's discovery.
+func newGroup(p placement) *group {
+	g := &group{placement: p, versions: map[string]*metav1.APIResourceList{}}
+	list, lists, _ := clientdiscovery.SplitGroupsAndResources(apidiscoveryv2.APIGroupDiscoveryList{
+		Items: []apidiscoveryv2.APIGroupDiscovery{*p.group},
+	})
+	g.api = list.Groups[0]
+	g.api.ServerAddressByClientCIDRs = p.addresses
+	for gv, l := range lists {
+		g.versions[gv.Version] = l
+	}
+	return g
+}
+
+// version is what /version answers: the core server's, or that of the first
+// member that has one.
+func version(members []Member, owned Ownership) json.RawMessage {
+	var first json.RawMessage
+	for i := range members {
+		if d := members[i].Document; d != nil && d.Version != nil {
+			if owned.Holder[""] == members[i].Name {
+				return d.Version
+			}
+			if first == nil {
+				first = d.Version
+			}
+		}
+	}
+	return first
+}

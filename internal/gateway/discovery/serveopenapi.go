@@ -1,0 +1,149 @@
+package discovery
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/munnerz/goautoneg"
+	openapihandler "k8s.io/kube-openapi/pkg/handler"
+)
+
+// openapi serves the OpenAPI of all servers.
+type openapi struct {
+	v3      atomic.Pointer[rendered]
+	v3Of    []*OpenAPIDocument // what v3 was made of, by member; the index's
+	wanted  atomic.Bool        // somebody has asked for v2
+	version atomic.Int64       // grows with every change of v2
+
+	mu     sync.Mutex // guards what follows
+	merged *merged
+	order  []string
+	v2     *rendered // of version v2At; nil: none
+	v2At   int64
+}
+
+// rendered is a document in the forms that it is served in.
+type rendered struct {
+	json   []byte
+	etag   string
+	proto  func() ([]byte, error)
+	zipped func() []byte // of json
+}
+
+func render(json []byte, etag string) *rendered {
+	return &rendered{
+		json: json, etag: etag,
+		proto: sync.OnceValues(func() ([]byte, error) { return openapihandler.ToProtoBinary(json) }),
+		zipped: sync.OnceValue(func() []byte {
+			var out bytes.Buffer
+			w, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+			_, _ = w.Write(json) // a buffer takes all
+			_ = w.Close()
+			return out.Bytes()
+		}),
+	}
+}
+
+// set takes in the members' OpenAPI. Only parts that have changed are touched;
+// a document is made of the parts when it is asked for.
+func (o *openapi) set(members []Member, owned Ownership, groups map[string][]string, moved bool) {
+	docs := make([]*OpenAPIDocument, len(members))
+	news := moved || len(docs) != len(o.v3Of)
+	for i := range members {
+		docs[i] = members[i].OpenAPI
+		news = news || docs[i] != o.v3Of[i]
+	}
+	if !news {
+		return
+	}
+	o.v3Of = docs
+	o.v3.Store(render(rootV3(members, owned.Holder)))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.order = o.order[:0]
+	gone := map[string]bool{}
+	for name := range o.merged.parts {
+		gone[name] = true
+	}
+	for i := range members {
+		m := &members[i]
+		delete(gone, m.Name)
+		o.order = append(o.order, m.Name)
+		var doc *Swagger
+		if m.OpenAPI != nil {
+			doc = m.OpenAPI.V2
+		}
+		if o.merged.set(m.Name, doc, groups[m.Name]) {
+			o.version.Add(1)
+		}
+	}
+	for name := range gone {
+		o.merged.set(name, nil, nil)
+		o.version.Add(1)
+	}
+}
+
+// renderV2 is the merged v2 document as it is now.
+func (o *openapi) renderV2() *rendered {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := o.version.Load(); o.v2 == nil || o.v2At != now {
+		body, sum := o.merged.json(o.order)
+		o.v2, o.v2At = render(body, `"`+strings.ToUpper(hex.EncodeToString(sum[:]))+`"`), now
+	}
+	return o.v2
+}
+
+func (o *openapi) serveV3(w http.ResponseWriter, r *http.Request) {
+	doc := o.v3.Load()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Etag", doc.etag)
+	serve(w, r, doc)
+}
+
+const (
+	swaggerProto    = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	swaggerProtoOld = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+)
+
+func (o *openapi) serveV2(w http.ResponseWriter, r *http.Request) {
+	doc := o.renderV2()
+	w.Header().Add("Vary", "Accept")
+	w.Header().Set("Etag", doc.etag)
+	accept := r.Header.Get("Accept")
+	if accept == "" {
+		accept = "application/json"
+	}
+	switch goautoneg.Negotiate(accept, []string{"application/json", swaggerProto, swaggerProtoOld}) {
+	case "application/json":
+		w.Header().Set("Content-Type", "application/json")
+		serve(w, r, doc)
+	case swaggerProto, swaggerProtoOld:
+		body, err := doc.proto()
+		if err != nil {
+			WriteStatus(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", swaggerProto)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+	default:
+		w.WriteHeader(http.StatusNotAcceptable)
+	}
+}
+
+// serve answers with a document in JSON, compressed for whoever takes that.
+func serve(w http.ResponseWriter, r *http.Request, doc *rendered) {
+	w.Header().Add("Vary", "Accept-Encoding")
+	if len(doc.json) > 16<<10 && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && r.Header.Get("Range") == "" {
+		w.Header().Set("Content-Encoding", "gzip")
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(doc.zipped()))
+		return
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(doc.json))
+}

@@ -1,0 +1,337 @@
+package discovery
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Swagger is one server's OpenAPI v2. It is never changed once made.
+type Swagger struct {
+	paths  map[string]json.RawMessage
+	shared map[string]json.RawMessage // definitions/NAME and parameters/NAME
+	extras map[string]json.RawMessage // security and securityDefinitions
+}
+
+// ReadSwagger reads an OpenAPI v2 document as far as merging needs it.
+func ReadSwagger(body []byte) (*Swagger, error) {
+	var doc struct {
+		Swagger     string                     `json:"swagger"`
+		Paths       map[string]json.RawMessage `json:"paths"`
+		Definitions map[string]json.RawMessage `json:"definitions"`
+		Parameters  map[string]json.RawMessage `json:"parameters"`
+		Security    json.RawMessage            `json:"security"`
+		Definition  json.RawMessage            `json:"securityDefinitions"`
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return nil, fmt.Errorf("read OpenAPI v2: %w", err)
+	}
+	if doc.Swagger != "2.0" {
+		return nil, fmt.Errorf("read OpenAPI v2: it says that it is version %.20q", doc.Swagger)
+	}
+	s := &Swagger{paths: doc.Paths, shared: map[string]json.RawMessage{}, extras: map[string]json.RawMessage{}}
+	for name, d := range doc.Definitions {
+		s.shared["definitions/"+name] = d
+	}
+	for name, p := range doc.Parameters {
+		s.shared["parameters/"+name] = p
+	}
+	if doc.Security != nil && doc.Definition != nil {
+		s.extras["security"], s.extras["securityDefinitions"] = doc.Security, doc.Definition
+	}
+	return s, nil
+}
+
+// reference is where a schema points to what is shared. A quote within a JSON
+// string is escaped, so nothing in a description looks like it.
+var reference = regexp.MustCompile(`("\$ref"\s*:\s*"#/)((?:definitions|parameters)/[^"\\]+)(")`)
+
+// merged is the OpenAPI v2 of all servers. What servers share by name and
+// content is there once; where contents differ, the later comer's gets a name
+// of its own. One server's part is taken out and put in without touching
+// another's. The index guards it.
+type merged struct {
+	parts    map[string]*part
+	variants map[string][]*variant // by name
+}
+
+// part is what one server adds.
+type part struct {
+	source *Swagger
+	groups []string // of the server's, sorted
+	paths  []byte   // members of a JSON object, without the braces
+	hash   [32]byte
+	uses   []*variant
+}
+
+// variant is one content of a shared name.
+type variant struct {
+	name      string   // as servers have it
+	published string   // as the merged document has it
+	identity  [32]byte // of the content and of all that it points to
+	body      []byte   // its own content, pointing to published names
+	users     int
+}
+
+func newMerged() *merged {
+	return &merged{parts: map[string]*part{}, variants: map[string][]*variant{}}
+}
+
+// set makes the part of a server that of a document, of which it holds groups;
+// a nil document takes the part out. It says whether anything has changed.
+func (m *merged) set(server string, doc *Swagger, groups []string) bool {
+	old := m.parts[server]
+	if old == nil && doc == nil || old != nil && old.source == doc && slices.Equal(old.groups, groups) {
+		return false
+	}
+	if old != nil {
+		for _, v := range old.uses {
+			m.release(v)
+		}
+		delete(m.parts, server)
+	}
+	if doc != nil {
+		m.parts[server] = m.add(doc, groups)
+	}
+	return true
+}
+
+func (m *merged) release(v *variant) {
+	if v.users--; v.users > 0 {
+		return
+	}
+	if m.variants[v.name] = slices.DeleteFunc(m.variants[v.name], func(w *variant) bool { return w == v }); len(m.variants[v.name]) == 0 {
+		delete(m.variants, v.name)
+	}
+}
+
+func (m *merged) add(doc *Swagger, groups []string) *part {
+	p := &part{source: doc, groups: groups}
+	var paths []string
+	for path := range doc.paths {
+		if group, ok := groupOfPath(path); ok && slices.Contains(groups, group) {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	graph := newGraph(doc.shared)
+	needed := map[string]bool{}
+	for _, path := range paths {
+		graph.reach(doc.paths[path], needed)
+	}
+	names := map[string]string{}
+	var fresh []*variant
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		v, isNew := m.acquire(name, graph.identity(name))
+		if isNew {
+			fresh = append(fresh, v)
+		}
+		names[name] = v.published
+		p.uses = append(p.uses, v)
+	}
+	for _, v := range fresh {
+		v.body = rename(doc.shared[v.name], names)
+	}
+	var out bytes.Buffer
+	for i, path := range paths {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.Write(quote(path))
+		out.WriteByte(':')
+		out.Write(rename(doc.paths[path], names))
+	}
+	p.paths = out.Bytes()
+	p.hash = sha256.Sum256(p.paths)
+	return p
+}
+
+// acquire finds the variant of a name with this identity, or makes it.
+func (m *merged) acquire(name string, identity [32]byte) (v *variant, fresh bool) {
+	taken := map[string]bool{}
+	for _, v := range m.variants[name] {
+		if v.identity == identity {
+			v.users++
+			return v, false
+		}
+		taken[v.published] = true
+	}
+	published := name
+	for n := 2; taken[published]; n++ {
+		published = name + "_v" + strconv.Itoa(n)
+	}
+	v = &variant{name: name, published: published, identity: identity, users: 1}
+	m.variants[name] = append(m.variants[name], v)
+	return v, true
+}
+
+// groupOfPath is the group that a path of OpenAPI is about.
+func groupOfPath(path string) (string, bool) {
+	if strings.HasPrefix(path, "/api/") {
+		return "", true
+	}
+	rest, ok := strings.CutPrefix(path, "/apis/")
+	group, _, _ := strings.Cut(rest, "/")
+	return group, ok && group != ""
+}
+
+func rename(body []byte, names map[string]string) []byte {
+	return reference.ReplaceAllFunc(body, func(ref []byte) []byte {
+		parts := reference.FindSubmatch(ref)
+		to, ok := names[string(parts[2])]
+		if !ok || to == string(parts[2]) {
+			return ref
+		}
+		return slices.Concat(parts[1], []byte(to), parts[3])
+	})
+}
+
+func quote(s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a string
+	}
+	return b
+}
+
+// json is the merged document, and a hash that changes with it.
+func (m *merged) json(order []string) ([]byte, [32]byte) {
+	var out bytes.Buffer
+	sum := sha256.New()
+	out.WriteString(`{"swagger":"2.0","info":{"title":"Kubernetes","version":"gateway"},"paths":{`)
+	first := true
+	for _, server := range order {
+		p := m.parts[server]
+		if p == nil || len(p.paths) == 0 {
+			continue
+		}
+		if !first {
+			out.WriteByte(',')
+		}
+		first = false
+		out.Write(p.paths)
+		sum.Write(p.hash[:])
+	}
+	out.WriteByte('}')
+	for _, kind := range []string{"definitions", "parameters"} {
+		fmt.Fprintf(&out, `,%q:{`, kind)
+		first := true
+		for _, name := range slices.Sorted(maps.Keys(m.variants)) {
+			if !strings.HasPrefix(name, kind) {
+				continue
+			}
+			for _, v := range m.variants[name] {
+				if !first {
+					out.WriteByte(',')
+				}
+				first = false
+				out.Write(quote(strings.TrimPrefix(v.published, kind+"/")))
+				out.WriteByte(':')
+				out.Write(v.body)
+				sum.Write(v.identity[:])
+				sum.Write([]byte(v.published))
+			}
+		}
+		out.WriteByte('}')
+	}
+	for _, server := range order {
+		if p := m.parts[server]; p != nil && len(p.source.extras) > 0 {
+			for _, name := range slices.Sorted(maps.Keys(p.source.extras)) {
+				fmt.Fprintf(&out, `,%q:%s`, name, p.source.extras[name])
+			}
+			break
+		}
+	}
+	out.WriteByte('}')
+	return out.Bytes(), [32]byte(sum.Sum(nil))
+}
+
+// graph is who points to whom in what a document shares.
+type graph struct {
+	shared map[string]json.RawMessage
+	points map[string][]string // to what each points; filled as asked
+	sums   map[string][32]byte // of each one's own content; filled as asked
+}
+
+func newGraph(shared map[string]json.RawMessage) *graph {
+	return &graph{shared: shared, points: map[string][]string{}, sums: map[string][32]byte{}}
+}
+
+// reach adds all that a body points to, and what that points to, to a set.
+func (g *graph) reach(body []byte, into map[string]bool) {
+	var todo []string
+	for _, ref := range reference.FindAllSubmatch(body, -1) {
+		todo = append(todo, string(ref[2]))
+	}
+	for len(todo) > 0 {
+		name := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if _, ok := g.shared[name]; !ok || into[name] {
+			continue
+		}
+		into[name] = true
+		todo = append(todo, g.pointsTo(name)...)
+	}
+}
+
+func (g *graph) pointsTo(name string) []string {
+	to, ok := g.points[name]
+	if !ok {
+		for _, ref := range reference.FindAllSubmatch(g.shared[name], -1) {
+			to = append(to, string(ref[2]))
+		}
+		g.points[name] = to
+	}
+	return to
+}
+
+// identity is a hash of a content and of all that it points to, so that two
+// servers' equal ones may stand for each other.
+func (g *graph) identity(name string) [32]byte {
+	all := map[string]bool{name: true}
+	g.reach(g.shared[name], all)
+	sum := sha256.New()
+	sum.Write([]byte(name))
+	for _, other := range slices.Sorted(maps.Keys(all)) {
+		own := g.sum(other)
+		sum.Write([]byte(other))
+		sum.Write(own[:])
+	}
+	return [32]byte(sum.Sum(nil))
+}
+
+func (g *graph) sum(name string) [32]byte {
+	if s, ok := g.sums[name]; ok {
+		return s
+	}
+	s := sha256.Sum256(withoutKinds(g.shared[name]))
+	g.sums[name] = s
+	return s
+}
+
+// withoutKinds leaves out the list of kinds that a definition such as
+// DeleteOptions is for, which has all that its server serves and so differs
+// everywhere.
+func withoutKinds(body []byte) []byte {
+	const field = "x-kubernetes-group-version-kind"
+	if !bytes.Contains(body, []byte(field)) {
+		return body
+	}
+	var fields map[string]json.RawMessage
+	var kinds []json.RawMessage
+	if json.Unmarshal(body, &fields) != nil || json.Unmarshal(fields[field], &kinds) != nil || len(kinds) < 2 {
+		return body
+	}
+	delete(fields, field)
+	out, err := json.Marshal(fields)
+	if err != nil {
+		return body
+	}
+	return out
+}

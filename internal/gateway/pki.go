@@ -1,0 +1,32 @@
+package gateway
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/xbernetes/xbernetes/internal/pki"
+)
+
+// Identity is all that a gateway makes for itself: a CA, what it serves with,
+// and its administrator's certificate.
+type Identity struct{ CA, Serving, Admin pki.Pair }
+
+// LoadIdentity reads the identity in a folder, and makes what is missing or has
+// nearly run out. names are those that the serving certificate must cover.
+func LoadIdentity(dir string, names []string) (*Identity, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make folder for certificates: %w", err)
+	}
+	id := &Identity{}
+	var err error
+	if id.CA, err = pki.Authority(dir, "ca", "xbernetes-gateway-ca"); err != nil {
+		return nil, err
+	}
+	if id.Serving, err = id.CA.Issue(dir, "serving", pki.Leaf{Name: "xbernetes-gateway", SANs: names, Server: true}); err != nil {
+		return nil, err
+	}
+	id.Admin, err = id.CA.Issue(dir, "admin", pki.Leaf{Name: "xbernetes-gateway-admin", Groups: []string{user.SystemPrivilegedGroup}})
+	return id, err
+}

@@ -1,0 +1,186 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// limitRangeTime is how long the limit ranges of a namespace are remembered:
+	// as long as Kubernetes' own plugin does.
+	limitRangeTime = 30 * time.Second
+	// limitRangeNamespaces is how many namespaces are remembered.
+	limitRangeNamespaces = 4096
+	// bodyMost is what an object that is looked at may take, as in Kubernetes.
+	bodyMost = 3 << 20
+)
+
+// limitRanges are the LimitRanges of the core server, if it has any: xb's own
+// servers do not.
+type limitRanges struct {
+	client kubernetes.Interface
+	cached *cache.LRUExpireCache
+}
+
+func newLimitRanges(client kubernetes.Interface) *limitRanges {
+	return &limitRanges{client, cache.NewLRUExpireCache(limitRangeNamespaces)}
+}
+
+// of are the limits that a namespace sets on kinds of an API group. A limit on a
+// kind that Kubernetes does not know has the type <group>/<Kind>.
+func (l *limitRanges) of(ctx context.Context, namespace, group string) ([]corev1.LimitRangeItem, error) {
+	if l == nil || group == "" {
+		return nil, nil
+	}
+	items, ok := l.cached.Get(namespace)
+	if !ok {
+		list, err := l.client.CoreV1().LimitRanges(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("list the limit ranges of namespace %s: %w", namespace, err)
+		}
+		var all []corev1.LimitRangeItem
+		if err == nil {
+			for _, r := range list.Items {
+				all = append(all, r.Spec.Limits...)
+			}
+		}
+		l.cached.Add(namespace, all, limitRangeTime)
+		items = all
+	}
+	return slices.DeleteFunc(slices.Clone(items.([]corev1.LimitRangeItem)), func(i corev1.LimitRangeItem) bool {
+		return !strings.HasPrefix(string(i.Type), group+"/")
+	}), nil
+}
+
+// limitedObject is the part of an object that limit ranges are about, where
+// Kubernetes' own kinds have it too: a container, a volume claim.
+type limitedObject struct {
+	Kind string `json:"kind"`
+	Spec struct {
+		Resources struct {
+			Requests map[string]resource.Quantity `json:"requests"`
+			Limits   map[string]resource.Quantity `json:"limits"`
+		} `json:"resources"`
+	} `json:"spec"`
+}
+
+// holdLimits looks at the object that a request would create, if the namespace
+// limits its kind. The request can be read again after that. The error is one
+// for the caller.
+func (g *Guard) holdLimits(r *http.Request, info *request.RequestInfo, a ask) error {
+	items, err := g.limits.of(r.Context(), a.Namespace, info.APIGroup)
+	if err != nil {
+		return statusOfError(err, a)
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, bodyMost+1))
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("read the object: %v", err))
+	}
+	if len(body) > bodyMost {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object takes more than %d bytes", bodyMost))
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	object, err := parseLimited(r.Header.Get("Content-Type"), body)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("namespace %s limits kinds of group %s, and the object cannot be looked at: %v; send it as JSON, YAML or CBOR",
+			a.Namespace, info.APIGroup, err))
+	}
+	if broken := brokenLimits(items, info.APIGroup, object); len(broken) > 0 {
+		return apierrors.NewForbidden(groupResource(a.Resource), info.Name, fmt.Errorf("%s", strings.Join(broken, ", ")))
+	}
+	return nil
+}
+
+func parseLimited(contentType string, body []byte) (*limitedObject, error) {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	if err != nil && contentType != "" {
+		return nil, err
+	}
+	o := &limitedObject{}
+	switch mediaType {
+	case "", "application/json", "application/yaml", "application/apply-patch+yaml":
+		err = yaml.Unmarshal(body, o)
+	case "application/cbor", "application/apply-patch+cbor":
+		// Quantities are texts there as well.
+		var plain map[string]any
+		if err = direct.Unmarshal(body, &plain); err == nil {
+			var text []byte
+			if text, err = yaml.Marshal(plain); err == nil {
+				err = yaml.Unmarshal(text, o)
+			}
+		}
+	default:
+		err = fmt.Errorf("its type is %s", mediaType)
+	}
+	return o, err
+}
+
+// brokenLimits says, in Kubernetes' own words, which limits an object breaks. As
+// with a container there, a maximum asks for a limit, and a minimum for a
+// request; unlike there no default is filled in, for objects are not changed.
+func brokenLimits(items []corev1.LimitRangeItem, group string, o *limitedObject) []string {
+	var broken []string
+	requests, limits := o.Spec.Resources.Requests, o.Spec.Resources.Limits
+	for _, item := range items {
+		if string(item.Type) != group+"/"+o.Kind {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(item.Min)) {
+			least, request := item.Min[name], requests[string(name)]
+			if _, ok := requests[string(name)]; !ok {
+				broken = append(broken, fmt.Sprintf("minimum %s usage per %s is %s.  No request is specified", name, item.Type, least.String()))
+			} else if request.Cmp(least) < 0 {
+				broken = append(broken, fmt.Sprintf("minimum %s usage per %s is %s, but request is %s", name, item.Type, least.String(), request.String()))
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(item.Max)) {
+			broken = append(broken, overMost(item, name, requests, limits)...)
+		}
+		for _, name := range slices.Sorted(maps.Keys(item.MaxLimitRequestRatio)) {
+			ratio, request, limit := item.MaxLimitRequestRatio[name], requests[string(name)], limits[string(name)]
+			if request.IsZero() || limit.AsApproximateFloat64()/request.AsApproximateFloat64() > ratio.AsApproximateFloat64() {
+				broken = append(broken, fmt.Sprintf("%s max limit to request ratio per %s is %s, but the object has limit %s and request %s",
+					name, item.Type, ratio.String(), limit.String(), request.String()))
+			}
+		}
+	}
+	return broken
+}
+
+// overMost checks a maximum: the limit must be set and within it, or, for what
+// has no limits, as a volume claim's storage, the request must.
+func overMost(item corev1.LimitRangeItem, name corev1.ResourceName, requests, limits map[string]resource.Quantity) []string {
+	most := item.Max[name]
+	limit, hasLimit := limits[string(name)]
+	request, hasRequest := requests[string(name)]
+	switch {
+	case !hasLimit && !hasRequest:
+		return []string{fmt.Sprintf("maximum %s usage per %s is %s.  No limit is specified", name, item.Type, most.String())}
+	case hasLimit && limit.Cmp(most) > 0:
+		return []string{fmt.Sprintf("maximum %s usage per %s is %s, but limit is %s", name, item.Type, most.String(), limit.String())}
+	case hasRequest && request.Cmp(most) > 0:
+		return []string{fmt.Sprintf("maximum %s usage per %s is %s, but request is %s", name, item.Type, most.String(), request.String())}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+)
+
+const (
+	reservationsPath = "/apis/" + v1alpha1.GroupName + "/v1alpha1/namespaces/{namespace}/reservations"
+	reservationMost  = 64 << 10 // bytes of a request
+)
+
+// Reservations serves the check-and-reserve call for servers that clients reach
+// directly: see v1alpha1.Reservation. The request's context has to carry the
+// user, who is the server.
+func (g *Guard) Reservations() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+reservationsPath, g.postReservation)
+	mux.HandleFunc("POST "+reservationsPath+"/{name}/landed", func(w http.ResponseWriter, r *http.Request) {
+		g.endReservation(w, r, (*ledger).landed)
+	})
+	mux.HandleFunc("DELETE "+reservationsPath+"/{name}", func(w http.ResponseWriter, r *http.Request) {
+		g.endReservation(w, r, (*ledger).returned)
+	})
+	return mux
+}
+
+func (g *Guard) postReservation(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, reservationMost))
+	if err != nil {
+		g.answers.write(apierrors.NewBadRequest(fmt.Sprintf("read the reservation: %v", err)), w, r)
+		return
+	}
+	res, err := parseReservation(body)
+	if err != nil {
+		g.answers.write(apierrors.NewBadRequest(err.Error()), w, r)
+		return
+	}
+	res.Namespace = r.PathValue("namespace")
+	if err := g.fill(r.Context(), res); err != nil {
+		g.answers.write(err, w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	if err := json.NewEncoder(w).Encode(res); err != nil {
+		g.log.Debug("a reservation was not heard", "err", err)
+	}
+}
+
+// parseReservation reads what a server asks for, and refuses what makes no sense.
+func parseReservation(body []byte) (*v1alpha1.Reservation, error) {
+	res := &v1alpha1.Reservation{}
+	if err := json.Unmarshal(body, res); err != nil {
+		return nil, fmt.Errorf("the reservation is no JSON of its kind: %w", err)
+	}
+	switch s := res.Spec; {
+	case s.Server == "" || s.Version == "" || s.Resource == "":
+		return nil, errors.New("spec.server, spec.version and spec.resource are needed")
+	case s.TimeoutSeconds < 0 || s.TimeoutSeconds > int64(time.Hour/time.Second):
+		return nil, errors.New("spec.timeoutSeconds must be 0 to 3600")
+	case s.User != nil && s.User.Username == "":
+		return nil, errors.New("spec.user has no username")
+	}
+	return res, nil
+}
+
+// fill reserves what is asked for, and writes down what was given. The error is
+// one for the caller.
+func (g *Guard) fill(ctx context.Context, res *v1alpha1.Reservation) error {
+	caller, err := g.mayReserve(ctx, res.Namespace, res.Spec.Server)
+	if err != nil {
+		return err
+	}
+	server, ok := g.servers.For(res.Spec.Group)
+	if !ok || server.Name != res.Spec.Server {
+		return apierrors.NewBadRequest(fmt.Sprintf("the gateway does not know group %q as one of server %s", res.Spec.Group, res.Spec.Server))
+	}
+	gr := schema.GroupResource{Group: res.Spec.Group, Resource: res.Spec.Resource}
+	if u := res.Spec.User; u != nil && server.Guard.Authorization {
+		err := g.authorize(ctx, &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: u.Extra},
+			authorizer.AttributesRecord{Verb: "create", Namespace: res.Namespace, APIGroup: gr.Group, APIVersion: res.Spec.Version, Resource: gr.Resource})
+		if err != nil {
+			return err
+		}
+	}
+	a := ask{Namespace: res.Namespace, Server: server, Resource: resourceName(gr), Version: res.Spec.Version, By: caller, Time: g.requestTime}
+	if d := time.Duration(res.Spec.TimeoutSeconds) * time.Second; d > 0 && d < a.Time {
+		a.Time = d
+	}
+	if res.Spec.DryRun {
+		if err := g.clerk.rehearse(ctx, a); err != nil {
+			return statusOfError(err, a)
+		}
+		return nil
+	}
+	t, err := g.clerk.reserve(ctx, a)
+	if err != nil {
+		g.refused(err, a)
+		return statusOfError(err, a)
+	}
+	if t != nil {
+		res.Name = t.ID
+		res.Status = v1alpha1.ReservationStatus{Limited: true, TimeoutSeconds: int64(a.Time / time.Second)}
+	}
+	return nil
+}
+
+// mayReserve asks whether the caller may reserve under a server's name, and
+// returns its own.
+func (g *Guard) mayReserve(ctx context.Context, namespace, server string) (string, error) {
+	u, ok := request.UserFrom(ctx)
+	if !ok {
+		return "", apierrors.NewUnauthorized("nobody has said who asks")
+	}
+	return u.GetName(), g.authorize(ctx, u, authorizer.AttributesRecord{
+		Verb: "create", Namespace: namespace, APIGroup: v1alpha1.GroupName, APIVersion: "v1alpha1",
+		Resource: "reservations", Name: server,
+	})
+}
+
+// endReservation writes down what became of a reservation, which only who made
+// it may say.
+func (g *Guard) endReservation(w http.ResponseWriter, r *http.Request, how func(*ledger, string)) {
+	name, ns := r.PathValue("name"), r.PathValue("namespace")
+	gr := schema.GroupResource{Group: v1alpha1.GroupName, Resource: "reservations"}
+	u, ok := request.UserFrom(r.Context())
+	if !ok {
+		g.answers.write(apierrors.NewUnauthorized("nobody has said who asks"), w, r)
+		return
+	}
+	p, err := g.clerk.place(r.Context(), ask{Namespace: ns}, false)
+	if err == nil {
+		err = g.clerk.book(p).do(r.Context(), func(l *ledger) error {
+			f, ok := l.Flights[name]
+			if !ok || f.By != u.GetName() {
+				return errNotFound
+			}
+			how(l, name)
+			return nil
+		})
+	}
+	switch {
+	case err == nil:
+		w.WriteHeader(http.StatusNoContent)
+	case errors.Is(err, errNotFound), errors.Is(err, errNoNamespace):
+		g.answers.write(apierrors.NewNotFound(gr, name), w, r)
+	default:
+		g.answers.write(apierrors.NewServiceUnavailable(fmt.Sprintf("the gateway cannot end reservation %s in namespace %s: %v; try again, or leave it to lapse", name, ns, err)), w, r)
+	}
+}

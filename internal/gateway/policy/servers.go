@@ -1,0 +1,38 @@
+package policy
+
+import (
+	"net/http"
+
+	"k8s.io/client-go/rest"
+)
+
+// Rules says what is held for a server.
+type Rules struct {
+	// Namespaces: a create needs a namespace that exists and is active on the
+	// core server, and one that is deleted there is emptied at the server.
+	Namespaces bool
+	// Authorization: a create needs the core server's leave for the user.
+	Authorization bool
+	// Quota: a create needs room in the core server's quotas, and has to be within
+	// its limit ranges.
+	Quota bool
+}
+
+// Server is one server behind the gateway, and what is held for it.
+type Server struct {
+	Name  string
+	Guard Rules
+}
+
+// Servers are those behind the gateway. All methods are safe for concurrent use
+// and answer from memory.
+type Servers interface {
+	// For is the server to which requests for an API group go; false if none.
+	For(group string) (Server, bool)
+	// Names are the names of all servers that are registered.
+	Names() []string
+	// Client is how the gateway speaks to the server as itself, not as a user: it
+	// needs leave to get, list and delete what is guarded. The config's Host is
+	// the base URL, with its path. It is an error if there is no such server.
+	Client(server string) (*rest.Config, *http.Client, error)
+}

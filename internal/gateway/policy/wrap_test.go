@@ -1,0 +1,332 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
+)
+
+// memory is a core server and an inventory that do as they are told.
+type memory struct {
+	mu       sync.Mutex
+	ledgers  map[place][2]string
+	versions int
+	ns       namespace
+	down     bool // the core server
+	listed   int64
+	hard     int64
+}
+
+func (m *memory) read(_ context.Context, p place) (string, string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return "", "", errors.New("connection refused")
+	}
+	l, ok := m.ledgers[p]
+	if !ok {
+		return "", "", errNotFound
+	}
+	return l[0], l[1], nil
+}
+
+func (m *memory) write(_ context.Context, p place, text, version string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return "", errors.New("connection refused")
+	}
+	if m.ledgers[p][1] != version {
+		return "", errConflict
+	}
+	m.versions++
+	next := fmt.Sprint(m.versions)
+	m.ledgers[p] = [2]string{text, next}
+	return next, nil
+}
+
+func (m *memory) remove(_ context.Context, p place, _ string) error { delete(m.ledgers, p); return nil }
+
+func (m *memory) cached(string) (namespace, bool) { return namespace{}, false }
+
+func (m *memory) get(_ context.Context, name string) (namespace, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if name != "ns" {
+		return namespace{}, errNotFound
+	}
+	return m.ns, nil
+}
+
+func (m *memory) finalize(_ context.Context, _ string, _ namespace, finalizers []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ns.Finalizers = finalizers
+	return nil
+}
+
+func (m *memory) count(context.Context, string, string, string, string) (int64, error) {
+	return m.listed, nil
+}
+func (m *memory) holds(context.Context, string, string, map[string]string) (bool, error) {
+	return m.listed > 0, nil
+}
+func (m *memory) empty(context.Context, string, string, map[string]string) (bool, error) {
+	return true, nil
+}
+func (m *memory) limit(context.Context, string, string) (limit, error) {
+	return limit{m.hard, "q"}, nil
+}
+
+func (m *memory) ledger(t *testing.T) *ledger {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, err := parseLedger(m.ledgers[place{"ns", "uid"}][0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+type oneServer struct{ rules Rules }
+
+func (o oneServer) For(group string) (Server, bool) { return Server{"A", o.rules}, group == "a" }
+func (o oneServer) Names() []string                 { return []string{"A"} }
+func (o oneServer) Client(string) (*rest.Config, *http.Client, error) {
+	return nil, nil, errors.New("not here")
+}
+
+// guardOver is a Guard over memory; what passes goes to next.
+func guardOver(t *testing.T, m *memory, rules Rules, next http.Handler) (*Guard, *httptest.Server) {
+	t.Helper()
+	m.ledgers = map[place][2]string{}
+	m.ns = namespace{UID: "uid", Finalizers: []string{"kubernetes"}}
+	g := &Guard{
+		servers: oneServer{rules}, log: slog.New(slog.NewTextHandler(t.Output(), nil)), requestTime: 5 * time.Second,
+		answers: newAnswers(), remote: newRemote(oneServer{rules}), due: map[task]bool{}, identity: "test",
+		authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetUser().GetName() == "ann" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "nobody said so", nil
+		}),
+	}
+	g.lanes = newLanes(g.tend, g.untended)
+	g.clerk = newClerk(m, m, m, m)
+	g.clerk.settle = 5 * time.Second
+	wrapped := g.Wrap(next)
+	infos := &request.RequestInfoFactory{APIPrefixes: sets.NewString("apis", "api"), GrouplessAPIPrefixes: sets.NewString("api")}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, err := infos.NewRequestInfo(r)
+		if err != nil {
+			t.Error(err)
+		}
+		ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: r.Header.Get("X-User")})
+		wrapped.ServeHTTP(w, r.WithContext(ctx))
+	}))
+	t.Cleanup(s.Close)
+	return g, s
+}
+
+const widgetsPath = "/apis/a/v1/namespaces/ns/widgets"
+
+func post(t *testing.T, s *httptest.Server, path, who string) (int, metav1.Status) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+path, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-User", who)
+	res, err := s.Client().Do(r)
+	if err != nil {
+		return 0, metav1.Status{}
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status metav1.Status
+	_ = json.Unmarshal(body, &status)
+	return res.StatusCode, status
+}
+
+// flights writes what waits to be written, and counts what is under way.
+func flights(t *testing.T, g *Guard, m *memory) (flying int, used int64) {
+	t.Helper()
+	if err := g.clerk.book(place{"ns", "uid"}).settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l := m.ledger(t)
+	return len(l.Flights), l.Counts[widgets].Used
+}
+
+func TestWhatBecomesOfACreate(t *testing.T) {
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	deadURL, err := url.Parse(dead.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(deadURL)
+	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	answer := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("timeout") == "" {
+				t.Error("the server is not told when to give up")
+			}
+			if _, ok := r.Context().Deadline(); !ok {
+				t.Error("the request may take for ever")
+			}
+			w.WriteHeader(status)
+		}
+	}
+	// sent is a handler that has had a connection to a server.
+	sent := func(next http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
+			next(w, r)
+		}
+	}
+	for name, test := range map[string]struct {
+		next   http.Handler
+		status int
+		flying int
+		used   int64
+	}{
+		"created":                  {sent(answer(201)), 201, 0, 1},
+		"it exists":                {sent(answer(409)), 409, 0, 0},
+		"refused":                  {sent(answer(422)), 422, 0, 0},
+		"an error of the server":   {sent(answer(500)), 500, 1, 1},
+		"a time-out":               {sent(answer(504)), 504, 1, 1},
+		"nothing is listening":     {proxy, 502, 0, 0},
+		"the connection is cut":    {sent(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), 0, 1, 1},
+		"cut after the headers":    {sent(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); panic(http.ErrAbortHandler) }), 0, 0, 1},
+		"the server says not now":  {sent(answer(503)), 503, 1, 1},
+		"the gateway says not now": {answer(503), 503, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &memory{hard: 3}
+			g, s := guardOver(t, m, Rules{Namespaces: true, Authorization: true, Quota: true}, test.next)
+			status, _ := post(t, s, widgetsPath, "ann")
+			if status != test.status {
+				t.Errorf("status %d, want %d", status, test.status)
+			}
+			if flying, used := flights(t, g, m); flying != test.flying || used != test.used {
+				t.Errorf("%d under way, %d used; want %d and %d", flying, used, test.flying, test.used)
+			}
+			if m.ns.Finalizers[len(m.ns.Finalizers)-1] != FinalizerFor("A") {
+				t.Errorf("finalizers %v", m.ns.Finalizers)
+			}
+		})
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	all := Rules{Namespaces: true, Authorization: true, Quota: true}
+	for name, test := range map[string]struct {
+		rules   Rules
+		prepare func(*memory)
+		path    string
+		user    string
+		status  int
+		message string
+	}{
+		"a user who may not": {rules: all, user: "bob", status: 403,
+			message: `widgets.a is forbidden: User "bob" cannot create resource "widgets" in API group "a" in the namespace "ns": nobody said so`},
+		"no namespace": {rules: all, path: "/apis/a/v1/namespaces/none/widgets", user: "ann", status: 404, message: `namespaces "none" not found`},
+		"a user who may not, in no namespace": {rules: all, path: "/apis/a/v1/namespaces/none/widgets", user: "bob", status: 403,
+			message: `widgets.a is forbidden: User "bob" cannot create resource "widgets" in API group "a" in the namespace "none": nobody said so`},
+		"a namespace that goes": {rules: all, prepare: func(m *memory) { m.ns.Terminating = true }, user: "ann", status: 403,
+			message: "widgets.a is forbidden: unable to create new content in namespace ns because it is being terminated"},
+		"a quota used up": {rules: all, prepare: func(m *memory) { m.listed = 3 }, user: "ann", status: 403,
+			message: "widgets.a is forbidden: exceeded quota: q, requested: count/widgets.a=1, used: count/widgets.a=3, limited: count/widgets.a=3"},
+		"a dry run over a quota used up": {rules: all, prepare: func(m *memory) { m.listed, m.hard = 3, 0 }, path: widgetsPath + "?dryRun=All", user: "ann", status: 403,
+			message: "widgets.a is forbidden: exceeded quota: q, requested: count/widgets.a=1, used: count/widgets.a=0, limited: count/widgets.a=0"},
+		"only what is asked for": {rules: Rules{Authorization: true}, path: "/apis/a/v1/namespaces/none/widgets", user: "ann", status: 201},
+		"no guard at all":        {path: "/apis/a/v1/namespaces/none/widgets", user: "bob", status: 201},
+		"another server":         {rules: all, path: "/apis/b/v1/namespaces/none/widgets", user: "bob", status: 201},
+		"a subresource":          {rules: all, path: "/apis/a/v1/namespaces/none/widgets/x/scale", user: "bob", status: 201},
+		"not in a namespace":     {rules: all, path: "/apis/a/v1/widgets", user: "bob", status: 201},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &memory{hard: 3}
+			passed := false
+			_, s := guardOver(t, m, test.rules, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { passed = true; w.WriteHeader(201) }))
+			if test.prepare != nil {
+				test.prepare(m)
+			}
+			path := test.path
+			if path == "" {
+				path = widgetsPath
+			}
+			code, status := post(t, s, path, test.user)
+			if code != test.status || status.Message != test.message {
+				t.Errorf("%d %q", code, status.Message)
+			}
+			if passed != (test.status == 201) {
+				t.Errorf("sent on: %v", passed)
+			}
+		})
+	}
+}
+
+func TestTheCoreServerIsAway(t *testing.T) {
+	m := &memory{hard: 3, down: true}
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent on") })
+	g, s := guardOver(t, m, Rules{Quota: true}, next)
+	g.clerk.pause = func(context.Context, time.Duration) bool { return false } // as if for long
+	code, status := post(t, s, widgetsPath, "ann")
+	if code != 503 || !strings.Contains(status.Message, "nothing was created at server A; try again") {
+		t.Errorf("%d %q", code, status.Message)
+	}
+}
+
+func TestADryRunReservesNothing(t *testing.T) {
+	m := &memory{hard: 3}
+	_, s := guardOver(t, m, Rules{Namespaces: true, Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) }))
+	if code, status := post(t, s, widgetsPath+"?dryRun=All", "ann"); code != 201 {
+		t.Errorf("%d %q", code, status.Message)
+	}
+	if len(m.ledgers) != 0 || len(m.ns.Finalizers) != 1 {
+		t.Errorf("ledgers %v, finalizers %v", m.ledgers, m.ns.Finalizers)
+	}
+	// A value that is none of Kubernetes' may be no dry run to the server.
+	if code, status := post(t, s, widgetsPath+"?dryRun=all", "ann"); code != 201 || len(m.ledgers) != 1 {
+		t.Errorf("%d %q, ledgers %v", code, status.Message, m.ledgers)
+	}
+}
+
+func TestAShortTimeoutIsTheServers(t *testing.T) {
+	for given, want := range map[string]string{"?timeout=1s": "1s", "?timeout=200ms": "200ms", "?timeout=1h": "4s", "": "4s"} {
+		m := &memory{hard: 3}
+		got := ""
+		_, s := guardOver(t, m, Rules{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got = r.URL.Query().Get("timeout")
+			w.WriteHeader(201)
+		}))
+		if code, status := post(t, s, widgetsPath+given, "ann"); code != 201 || got != want {
+			t.Errorf("%s: %d %q, and the server is told %q, want %q", given, code, status.Message, got, want)
+		}
+	}
+}

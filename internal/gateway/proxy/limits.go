@@ -1,0 +1,200 @@
+package proxy
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/utils/lru"
+)
+
+// Limits bound what callers and servers can make the gateway hold. A request
+// beyond one is refused at once, with 429. Zero is the default; a negative
+// number is no limit.
+type Limits struct {
+	UserRequests   int // under way at once, of one user; 400
+	UserStreams    int // watches and streams, of one user; 5,000
+	ServerRequests int // under way at once, to one server; 1,000
+	ServerStreams  int // watches and streams, to one server; 20,000
+
+	UserRate  float64 // requests a second of one user; 0 is no limit
+	UserBurst int     // how many may come at once under UserRate; twice the rate
+}
+
+func (l Limits) withDefaults() (Limits, error) {
+	for _, d := range []struct {
+		field *int
+		value int
+	}{{&l.UserRequests, 400}, {&l.UserStreams, 5000}, {&l.ServerRequests, 1000}, {&l.ServerStreams, 20_000}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if l.UserRate < 0 || l.UserBurst < 0 {
+		return l, fmt.Errorf("limits: a rate of %g with a burst of %d: give none, or positive ones", l.UserRate, l.UserBurst)
+	}
+	if l.UserBurst == 0 {
+		l.UserBurst = max(1, int(2*l.UserRate))
+	}
+	return l, nil
+}
+
+// load counts what is under way.
+type load struct{ requests, streams int }
+
+func (l *load) of(k kind) *int {
+	if k == stream {
+		return &l.streams
+	}
+	return &l.requests
+}
+
+// rememberedRates is how many users' rates are known at once; who has not
+// called for the longest is forgotten, and may burst anew.
+const rememberedRates = 10_000
+
+// users hold what each caller has under way.
+type users struct {
+	limits Limits
+	rates  *lru.Cache // of *rate.Limiter by caller; nil without a rate
+
+	mu   sync.Mutex
+	busy map[string]*load // those with something under way; guarded by mu
+}
+
+func newUsers(l Limits) *users {
+	u := &users{limits: l, busy: map[string]*load{}}
+	if l.UserRate > 0 {
+		u.rates = lru.New(rememberedRates)
+	}
+	return u
+}
+
+// enter takes a place for a caller, if there is one, to be given back by leave.
+func (u *users) enter(caller string, k kind, now time.Time) bool {
+	if !u.take(caller, k) {
+		return false
+	}
+	if u.rates == nil || u.rate(caller).AllowN(now, 1) {
+		return true
+	}
+	u.leave(caller, k)
+	return false
+}
+
+func (u *users) take(caller string, k kind) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	l := u.busy[caller]
+	if l == nil {
+		l = &load{}
+		u.busy[caller] = l
+	}
+	limit := u.limits.UserRequests
+	if k == stream {
+		limit = u.limits.UserStreams
+	}
+	n := l.of(k)
+	if limit >= 0 && *n >= limit {
+		return false
+	}
+	*n++
+	return true
+}
+
+func (u *users) leave(caller string, k kind) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	l := u.busy[caller]
+	*l.of(k)--
+	if *l == (load{}) {
+		delete(u.busy, caller)
+	}
+}
+
+func (u *users) rate(caller string) *rate.Limiter {
+	if l, ok := u.rates.Get(caller); ok {
+		return l.(*rate.Limiter)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if l, ok := u.rates.Get(caller); ok {
+		return l.(*rate.Limiter)
+	}
+	l := rate.NewLimiter(rate.Limit(u.limits.UserRate), u.limits.UserBurst)
+	u.rates.Add(caller, l)
+	return l
+}
+
+// lane is what is under way to one server.
+type lane struct {
+	name string
+
+	mu       sync.Mutex
+	load     load // guarded by mu
+	handlers int  // of that name; guarded by the Proxy's mu
+	gone     bool // no metrics any more; guarded by mu
+}
+
+func (p *Proxy) open(name string) *lane {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lanes[name]
+	if l == nil {
+		l = &lane{name: name}
+		p.lanes[name] = l
+		p.metrics.open(l)
+	}
+	l.handlers++
+	return l
+}
+
+func (p *Proxy) close(l *lane) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.handlers--; l.handlers > 0 {
+		return
+	}
+	delete(p.lanes, l.name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone = true
+	p.metrics.forget(l.name)
+}
+
+func (l *lane) enter(k kind, limits Limits) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit := limits.ServerRequests
+	if k == stream {
+		limit = limits.ServerStreams
+	}
+	n := l.load.of(k)
+	if limit >= 0 && *n >= limit {
+		return false
+	}
+	*n++
+	return true
+}
+
+func (l *lane) leave(k kind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*l.load.of(k)--
+}
+
+// tell runs report while the server's name may be a label.
+func (l *lane) tell(report func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.gone {
+		report()
+	}
+}
+
+func (l *lane) underWay(k kind) float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return float64(*l.load.of(k))
+}

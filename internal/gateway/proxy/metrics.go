@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/backend"
+)
+
+// What limits a request, as a label.
+const (
+	byUser   = "user"
+	byServer = "server"
+)
+
+// metrics are labelled by what has an end: registered servers and their
+// endpoints, verbs of Kubernetes, codes of HTTP. Nothing that a caller or a
+// server writes becomes a label as it is.
+type metrics struct {
+	requests  *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	sent      *prometheus.CounterVec
+	rejected  *prometheus.CounterVec
+	failures  *prometheus.CounterVec
+	retries   *prometheus.CounterVec
+	ejections *prometheus.CounterVec
+	up        *prometheus.GaugeVec
+	underWay  *underWay
+}
+
+const namespace = "xbernetes_gateway"
+
+func newMetrics() *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	}
+	return &metrics{
+		requests: counter("requests_total", "Requests that have ended. An empty server is the gateway itself.", "server", "verb", "code"),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "request_duration_seconds", Help: "How long requests took, watches and streams apart.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"server", "verb"}),
+		sent:      counter("sent_bytes_total", "Bytes of bodies sent to callers, upgraded streams apart.", "server"),
+		rejected:  counter("rejected_total", "Requests refused by a limit, by whose limit and of which kind.", "server", "by", "kind"),
+		failures:  counter("failures_total", "Requests that a server did not answer, by reason.", "server", "reason"),
+		retries:   counter("retries_total", "Requests taken to another endpoint.", "server"),
+		ejections: counter("ejections_total", "Times that an endpoint was set aside for failing requests.", "server", "endpoint"),
+		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "endpoint_healthy", Help: "1 if the endpoint passed its last health check, else 0.",
+		}, []string{"server", "endpoint"}),
+		underWay: &underWay{
+			desc:  prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "under_way"), "Requests under way, by kind.", []string{"server", "kind"}, nil),
+			lanes: map[string]*lane{},
+		},
+	}
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.duration, m.sent, m.rejected, m.failures, m.retries, m.ejections, m.up, m.underWay}
+}
+
+// vectors are those with a label for the server.
+func (m *metrics) vectors() []*prometheus.MetricVec {
+	return []*prometheus.MetricVec{
+		m.requests.MetricVec, m.duration.MetricVec, m.sent.MetricVec, m.rejected.MetricVec, m.failures.MetricVec,
+		m.retries.MetricVec, m.ejections.MetricVec, m.up.MetricVec,
+	}
+}
+
+func (m *metrics) open(l *lane) { m.underWay.set(l.name, l) }
+
+// forget drops what is known of a server. The caller holds its lane's lock.
+func (m *metrics) forget(server string) {
+	m.underWay.set(server, nil)
+	for _, v := range m.vectors() {
+		v.DeletePartialMatch(prometheus.Labels{"server": server})
+	}
+}
+
+// request counts a request that has ended.
+func (m *metrics) request(r *http.Request, rec *recorder, note *passage, k kind, took time.Duration) {
+	count := func() {
+		verb := verbOf(r)
+		m.requests.WithLabelValues(note.server, verb, codeOf(rec.status())).Inc()
+		m.sent.WithLabelValues(note.server).Add(float64(rec.bytes))
+		if k == short {
+			m.duration.WithLabelValues(note.server, verb).Observe(took.Seconds())
+		}
+		if note.rejected != "" {
+			m.rejected.WithLabelValues(note.server, note.rejected, string(k)).Inc()
+		}
+	}
+	if note.lane == nil {
+		count()
+		return
+	}
+	note.lane.tell(count)
+}
+
+// Observe counts what happens between the gateway and its servers: it is for
+// backend.Options. Events of a server that Server was not called for are
+// dropped: call it before the backend runs.
+func (p *Proxy) Observe(e backend.Event) {
+	p.mu.Lock()
+	l := p.lanes[e.Server]
+	p.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.tell(func() {
+		switch m := p.metrics; e.Kind {
+		case backend.Failed:
+			m.failures.WithLabelValues(e.Server, string(e.Reason)).Inc()
+		case backend.Retried:
+			m.retries.WithLabelValues(e.Server).Inc()
+		case backend.Ejected:
+			m.ejections.WithLabelValues(e.Server, e.Endpoint).Inc()
+		case backend.Checked:
+			up := 0.0
+			if e.State == backend.Healthy {
+				up = 1
+			}
+			m.up.WithLabelValues(e.Server, e.Endpoint).Set(up)
+		}
+	})
+}
+
+var verbs = map[string]bool{
+	"get": true, "list": true, "watch": true, "create": true, "update": true, "patch": true, "delete": true, "deletecollection": true,
+	"proxy": true, "post": true, "put": true, "head": true, "options": true,
+}
+
+// verbOf is the verb of a request, as Kubernetes has it; other where it has none.
+func verbOf(r *http.Request) string {
+	verb := strings.ToLower(r.Method)
+	if info, ok := request.RequestInfoFrom(r.Context()); ok {
+		verb = info.Verb
+	}
+	if verbs[verb] {
+		return verb
+	}
+	return "other"
+}
+
+func codeOf(code int) string {
+	if http.StatusText(code) == "" {
+		return "other"
+	}
+	return strconv.Itoa(code)
+}
+
+// underWay reads what is under way when it is asked.
+type underWay struct {
+	desc  *prometheus.Desc
+	mu    sync.Mutex
+	lanes map[string]*lane // guarded by mu
+}
+
+func (u *underWay) set(server string, l *lane) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if l == nil {
+		delete(u.lanes, server)
+		return
+	}
+	u.lanes[server] = l
+}
+
+// Describe implements prometheus.Collector.
+func (u *underWay) Describe(ch chan<- *prometheus.Desc) { ch <- u.desc }
+
+// Collect implements prometheus.Collector.
+func (u *underWay) Collect(ch chan<- prometheus.Metric) {
+	u.mu.Lock()
+	lanes := make([]*lane, 0, len(u.lanes))
+	for _, l := range u.lanes {
+		lanes = append(lanes, l)
+	}
+	u.mu.Unlock()
+	for _, l := range lanes {
+		for _, k := range []kind{short, stream} {
+			ch <- prometheus.MustNewConstMetric(u.desc, prometheus.GaugeValue, l.underWay(k), l.name, string(k))
+		}
+	}
+}

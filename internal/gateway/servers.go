@@ -1,0 +1,55 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/policy"
+)
+
+// guarded is the registry as the policies see it. It implements policy.Servers.
+type guarded struct{ registry *registry }
+
+// For implements policy.Servers.
+func (g guarded) For(group string) (policy.Server, bool) {
+	t := g.registry.table.Load()
+	e := t.servers[t.owned.Holder[group]]
+	if e == nil {
+		return policy.Server{}, false
+	}
+	rules := e.server.Spec.Guard
+	return policy.Server{
+		Name:  e.server.Name,
+		Guard: policy.Rules{Namespaces: rules.Namespaces, Authorization: rules.Authorization, Quota: rules.Quota},
+	}, true
+}
+
+// Names implements policy.Servers.
+func (g guarded) Names() []string {
+	return slices.Sorted(maps.Keys(g.registry.table.Load().servers))
+}
+
+// Client implements policy.Servers.
+func (g guarded) Client(name string) (*rest.Config, *http.Client, error) {
+	e := g.registry.table.Load().servers[name]
+	if e == nil {
+		return nil, nil, fmt.Errorf("no server %q is registered", name)
+	}
+	way := e.member.way.Load()
+	if way == nil {
+		return nil, nil, fmt.Errorf("server %q cannot be reached: %w", name, errors.Join(e.member.look().invalid))
+	}
+	config := way.client(name)
+	return config, &http.Client{Transport: config.Transport}, nil
+}
+
+// client is how Kubernetes' clients reach the server as the gateway. The host
+// is a name for messages only: the transport knows the way.
+func (c *connection) client(name string) *rest.Config {
+	return &rest.Config{Host: "http://" + name, Transport: c.backend.Own(), QPS: -1}
+}

@@ -1,0 +1,56 @@
+package source
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+)
+
+// Memory is what a gateway knew when it last ran. It holds no secret.
+type Memory struct {
+	// Servers are those that it served.
+	Servers []*v1alpha1.RemoteAPIServer `json:"servers"`
+	// Held is who held each group.
+	Held map[string]string `json:"held"`
+}
+
+// Recall reads what Remember wrote; nothing if there is no such file.
+func Recall(file string) (Memory, error) {
+	var m Memory
+	content, err := readFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &m)
+	}
+	if err != nil {
+		return Memory{}, fmt.Errorf("read cache file %s: %w; delete it to start without", file, err)
+	}
+	for _, s := range m.Servers {
+		if s == nil {
+			return Memory{}, fmt.Errorf("read cache file %s: it lists a server that is null; delete it to start without", file)
+		}
+	}
+	m.Servers = firstServers(m.Servers)
+	return m, nil
+}
+
+// Remember writes a memory to a file, at once or not at all.
+func Remember(file string, m Memory) error {
+	content, err := json.Marshal(m)
+	if err == nil {
+		err = os.WriteFile(file+".new", content, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		return fmt.Errorf("write cache file %s: %w", file, err)
+	}
+	return nil
+}

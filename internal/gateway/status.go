@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/backend"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+)
+
+// observation is everything that a status is made of.
+type observation struct {
+	server        *v1alpha1.RemoteAPIServer
+	found         found
+	health        backend.Health
+	refused       []discovery.Refusal
+	groupVersions []string
+	withheld      bool // it is not conformant, and has to be
+	now           time.Time
+}
+
+func (r *registry) observe(m *member, owned discovery.Ownership) observation {
+	o := observation{
+		server: m.server, found: m.look(), refused: owned.Refused[m.server.Name],
+		withheld: r.requireConformant && !m.look().admitted(), groupVersions: r.index.GroupVersions()[m.server.Name], now: r.now(),
+	}
+	if way := m.way.Load(); way != nil {
+		o.health = way.backend.Health()
+	}
+	return o
+}
+
+// statusOf is what to say of a server, after what was said last: times of
+// transitions are kept, and a latency that has hardly changed.
+func statusOf(o observation, last v1alpha1.RemoteAPIServerStatus) v1alpha1.RemoteAPIServerStatus {
+	s := v1alpha1.RemoteAPIServerStatus{
+		ObservedGeneration: o.server.Generation,
+		Conditions:         slices.Clone(last.Conditions),
+		GroupVersions:      o.groupVersions,
+		Version:            last.Version,
+		Latency:            latency(o.health.Latency, last.Latency),
+	}
+	if d := o.found.document; d != nil && d.Version != nil {
+		var v struct {
+			GitVersion string `json:"gitVersion"`
+		}
+		if json.Unmarshal(d.Version, &v) == nil {
+			s.Version = fmt.Sprintf("%.64s", v.GitVersion)
+		}
+	}
+	for _, e := range o.health.Endpoints {
+		s.Endpoints = append(s.Endpoints, v1alpha1.EndpointStatus{URL: e.URL, Healthy: e.State == backend.Healthy, Message: clip(e.LastError)})
+	}
+	for _, c := range []metav1.Condition{available(o), unique(o), conformant(o)} {
+		c.ObservedGeneration = o.server.Generation
+		c.LastTransitionTime = metav1.NewTime(o.now.Truncate(time.Second))
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
+	return s
+}
+
+func available(o observation) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionFalse}
+	switch {
+	case o.found.invalid != nil:
+		c.Reason, c.Message = "Invalid", clip(o.found.invalid.Error())
+	case !o.found.tried, o.found.document == nil && o.found.err == nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, "NotAsked", "The server has not been asked yet."
+	case !o.health.Available:
+		c.Reason, c.Message = "Unreachable", clip(cmp.Or(o.health.LastError, "no endpoint answers")+
+			". What is known of its groups stays in discovery; requests get 503 until an endpoint answers.")
+	case o.found.err != nil:
+		c.Reason, c.Message = "DiscoveryFailed", clip(o.found.err.Error())
+	case o.withheld:
+		c.Reason, c.Message = "NotAdmitted", "The server answers, but this gateway takes conformant servers only (--require-conformant); see the condition Conformant."
+	case len(discovery.Missing(o.server.Spec.Groups, o.found.document.Offered())) > 0:
+		c.Status, c.Reason = metav1.ConditionTrue, "GroupsMissing"
+		c.Message = clip(fmt.Sprintf("The server answers, but does not serve what spec.groups names: %s.",
+			titles(discovery.Missing(o.server.Spec.Groups, o.found.document.Offered()))))
+	case len(unnamed(o)) > 0:
+		c.Status, c.Reason = metav1.ConditionTrue, "BuiltInGroupsUnnamed"
+		c.Message = clip(fmt.Sprintf("The server answers. It also serves groups of Kubernetes' own, which go to a server only if its spec.groups names them "+
+			"(\"*\" for all it serves): %s.", titles(unnamed(o))))
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Answering", "The server answers."
+	}
+	return c
+}
+
+// unnamed are the groups of Kubernetes' own that the server serves and, as its
+// spec names none, does not claim.
+func unnamed(o observation) []string {
+	if len(o.server.Spec.Groups) > 0 {
+		return nil
+	}
+	return slices.DeleteFunc(o.found.document.Offered(), func(g string) bool { return !discovery.BuiltIn(g) })
+}
+
+func unique(o observation) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionGroupsUnique, Status: metav1.ConditionTrue, Reason: "NoConflict", Message: "No other server holds a group that this one claims."}
+	if len(o.refused) == 0 {
+		return c
+	}
+	var parts []string
+	for _, r := range o.refused {
+		parts = append(parts, fmt.Sprintf("%s is held by server %q", discovery.Title(r.Group), r.Holder))
+	}
+	c.Status, c.Reason = metav1.ConditionFalse, "HeldByOthers"
+	c.Message = clip(fmt.Sprintf("%s. Requests for it go there. Name in spec.groups what this server is for, or take it from the other.", strings.Join(parts, ", ")))
+	return c
+}
+
+func titles(groups []string) string {
+	out := make([]string, len(groups))
+	for i, g := range groups {
+		out[i] = discovery.Title(g)
+	}
+	return strings.Join(out, ", ")
+}
+
+// latency is the new one, to two digits, or the last if it is within half of it.
+func latency(now time.Duration, last *metav1.Duration) *metav1.Duration {
+	if now <= 0 {
+		return last
+	}
+	if last != nil && now < last.Duration*3/2 && now > last.Duration*2/3 {
+		return last
+	}
+	step := time.Microsecond
+	for now/step >= 100 {
+		step *= 10
+	}
+	return &metav1.Duration{Duration: max(now.Round(step), time.Microsecond)}
+}
+
+// clip keeps a message within what a condition holds.
+func clip(s string) string {
+	const most = 1024
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-len("…")], "") + "…"
+}

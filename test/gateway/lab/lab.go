@@ -1,0 +1,304 @@
+// Package lab runs real API servers and a gateway in front of them, as
+// processes of their own, for the length of a test. It holds no test.
+package lab
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// startsWithin is how long a server may take until it is ready, on a slow and
+// busy machine. It is no promise.
+const startsWithin = 4 * time.Minute
+
+// A Server is one API server.
+type Server struct {
+	*Process
+	Name       string
+	URL        string
+	CAFile     string
+	Kubeconfig string // the administrator's
+	Config     *rest.Config
+
+	argv []string // to start it again
+}
+
+// A World is three API servers, each with a store of its own, and a gateway:
+// a stock kube-apiserver on xb etcd, which knows the callers; a sample-apiserver
+// on xb etcd, to which the gateway is a front proxy; and xb server, at which the
+// gateway impersonates.
+type World struct {
+	Dir     string
+	Core    *Server
+	Sample  *Server
+	XB      *Server
+	Gateway *Server
+	Servers string // the gateway's servers file
+
+	frontProxy *Authority
+	proxyCert  string
+	proxyKey   string
+	tokenFile  string
+}
+
+// Token is the administrator's at the core server.
+const Token = "the-administrators-token"
+
+// Start starts all of a world and waits until it is ready.
+func Start(t testing.TB) *World {
+	t.Helper()
+	w := &World{Dir: t.TempDir()}
+	w.frontProxy = NewAuthority(t, w.Dir, "front-proxy-ca")
+	w.proxyCert, w.proxyKey = w.frontProxy.Issue(t, "front-proxy", time.Now().Add(time.Hour))
+	w.tokenFile = filepath.Join(w.Dir, "token")
+	write(t, w.tokenFile, []byte(Token))
+	w.Core = w.startCore(t)
+	w.XB = StartXB(t, w.Dir)
+	w.Core.Await(t)
+	w.XB.Await(t)
+	w.Sample = StartSample(t, w.Dir, w.Core.Kubeconfig)
+	w.Sample.at(t, w.Dir, Token)
+	w.Sample.Await(t)
+	w.Servers = filepath.Join(w.Dir, "servers.yaml")
+	w.Write(t, w.CoreEntry(t), w.SampleEntry(t), w.XBEntry(t))
+	w.Gateway = w.StartGateway(t, "gateway", "--servers", w.Servers)
+	return w
+}
+
+func startEtcd(t testing.TB, dir, name string) string {
+	t.Helper()
+	listen := "127.0.0.1:" + FreePort(t)
+	Spawn(t, name+"-store", nil, XB(t), "etcd", "--journal", "file://"+filepath.Join(dir, name+"-journal"), "--listen", listen)
+	return "http://" + listen
+}
+
+func (w *World) startCore(t testing.TB) *Server {
+	t.Helper()
+	port := FreePort(t)
+	s := &Server{Name: "core", URL: "https://127.0.0.1:" + port, CAFile: filepath.Join(w.Dir, "core", "apiserver.crt")}
+	signer, tokens := filepath.Join(w.Dir, "signer.key"), filepath.Join(w.Dir, "tokens.csv")
+	writeKey(t, signer, newKey(t))
+	write(t, tokens, []byte(Token+`,admin,admin,"system:masters"`+"\n"+`nobodys-token,nobody,nobody`+"\n"))
+	s.Process = Spawn(t, s.Name, nil, kubeAPIServer(t),
+		"--etcd-servers="+startEtcd(t, w.Dir, s.Name),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+port,
+		"--cert-dir="+filepath.Dir(s.CAFile), // where it makes itself a certificate
+		"--token-auth-file="+tokens,
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+signer, "--service-account-signing-key-file="+signer,
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--etcd-compaction-interval=1m", // so that nobody waits ten minutes for an old list to expire
+		"--disable-admission-plugins=ServiceAccount",
+		"--endpoint-reconciler-type=none",
+		// As every cluster has it, for aggregated servers to learn of.
+		"--requestheader-client-ca-file="+w.frontProxy.CertFile, "--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+	)
+	s.at(t, w.Dir, Token)
+	return s
+}
+
+// StartSample starts a sample-apiserver, which knows its callers by the word of
+// a core server. It does not wait until it is ready.
+func StartSample(t testing.TB, dir, core string) *Server {
+	t.Helper()
+	port := FreePort(t)
+	s := &Server{Name: "sample", URL: "https://127.0.0.1:" + port, CAFile: filepath.Join(dir, "sample", "apiserver.crt")}
+	s.argv = []string{sampleAPIServer(t),
+		"--etcd-servers=" + startEtcd(t, dir, s.Name),
+		"--bind-address=127.0.0.1", "--secure-port=" + port, "--cert-dir=" + filepath.Dir(s.CAFile),
+		"--kubeconfig=" + core, "--authentication-kubeconfig=" + core, "--authorization-kubeconfig=" + core}
+	s.Restart(t)
+	return s
+}
+
+// Restart starts the server, which was killed, at the same address.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Process = Spawn(t, s.Name, nil, s.argv...)
+}
+
+// StartXB starts an xb server on a file journal, and does not wait until it is
+// ready.
+func StartXB(t testing.TB, dir string) *Server {
+	t.Helper()
+	data := filepath.Join(dir, "xb")
+	listen := "127.0.0.1:" + FreePort(t)
+	return &Server{Name: "xb", URL: "https://" + listen, Kubeconfig: filepath.Join(data, "kubeconfig"),
+		Process: Spawn(t, "xb", nil, XB(t), "server", "--data-dir", data, "--listen", listen)}
+}
+
+// at writes the kubeconfig of somebody with a token, who asks this server.
+func (s *Server) at(t testing.TB, dir, token string) {
+	t.Helper()
+	s.Kubeconfig = filepath.Join(dir, s.Name+".kubeconfig")
+	WriteKubeconfig(t, s.Kubeconfig, s.URL, s.CAFile, token)
+}
+
+// WriteKubeconfig writes a kubeconfig of somebody with a token.
+func WriteKubeconfig(t testing.TB, file, url, caFile, token string) {
+	t.Helper()
+	write(t, file, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters: [{name: lab, cluster: {server: %q, certificate-authority: %q}}]
+users: [{name: caller, user: {token: %q}}]
+contexts: [{name: lab, context: {cluster: lab, user: caller, namespace: default}}]
+current-context: lab
+`, url, caFile, token))
+}
+
+// Await waits until the server is ready.
+func (s *Server) Await(t testing.TB) {
+	t.Helper()
+	Poll(t, startsWithin, s.Name+" is ready", func(ctx context.Context) error {
+		if err := s.Alive(); err != nil {
+			return err
+		}
+		config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
+		if err != nil {
+			return err
+		}
+		config.QPS, config.Timeout = -1, 5*time.Second
+		config.WarningHandler = rest.NoWarnings{} // of the sample's old versions, a line a request
+		clients, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		config.Timeout = 0
+		s.Config = config
+		return clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// Clients are clients of the server's administrator.
+func (s *Server) Clients(t testing.TB) (kubernetes.Interface, dynamic.Interface) {
+	t.Helper()
+	typed, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dyn, err := dynamic.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typed, dyn
+}
+
+// TryKubectl runs kubectl as the server's administrator.
+func (s *Server) TryKubectl(t testing.TB, stdin string, args ...string) (string, error) {
+	t.Helper()
+	return Run(t, []string{"KUBECONFIG=" + s.Kubeconfig, "HOME=" + filepath.Dir(s.Kubeconfig)}, stdin, append([]string{Kubectl(t)}, args...)...)
+}
+
+// Kubectl fails the test if kubectl fails.
+func (s *Server) Kubectl(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	out, err := s.TryKubectl(t, stdin, args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// StartGateway starts a gateway that knows callers by the core server's word.
+func (w *World) StartGateway(t testing.TB, name string, flags ...string) *Server {
+	t.Helper()
+	return StartGateway(t, w.Dir, name, w.Core.Kubeconfig, Token, flags...)
+}
+
+// StartGateway starts a gateway that knows callers by a core server's word, and
+// waits until it is ready. The token is the caller's in its kubeconfig.
+func StartGateway(t testing.TB, dir, name, core, token string, flags ...string) *Server {
+	t.Helper()
+	listen := "127.0.0.1:" + FreePort(t)
+	data := filepath.Join(dir, name)
+	s := &Server{Name: name, URL: "https://" + listen}
+	s.argv = append([]string{XB(t), "gateway", "--listen", listen, "--data-dir", data, "--authentication-kubeconfig", core}, flags...)
+	s.Restart(t)
+	// It makes itself an authority, of which its certificate is.
+	Poll(t, startsWithin, "the gateway's certificate", func(context.Context) error {
+		if err := s.Alive(); err != nil {
+			return err
+		}
+		found, err := filepath.Glob(filepath.Join(data, "pki", "ca.crt"))
+		if err != nil || len(found) == 0 {
+			return fmt.Errorf("there is none below %s", data)
+		}
+		s.CAFile = found[0]
+		return nil
+	})
+	s.at(t, dir, token)
+	s.Await(t)
+	return s
+}
+
+// Write replaces the gateway's servers file, at one stroke.
+func (w *World) Write(t testing.TB, entries ...string) {
+	t.Helper()
+	part := w.Servers + ".part"
+	write(t, part, []byte(strings.Join(entries, "---\n")))
+	if err := os.Rename(part, w.Servers); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Entry is a RemoteAPIServer, with further lines of its spec.
+func Entry(t testing.TB, name, url, caFile string, spec ...string) string {
+	t.Helper()
+	text := fmt.Sprintf("apiVersion: aggregation.xbernetes.io/v1alpha1\nkind: RemoteAPIServer\nmetadata: {name: %s}\nspec:\n  url: %s\n", name, url)
+	if caFile != "" {
+		ca, err := os.ReadFile(caFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += "  caBundle: " + base64.StdEncoding.EncodeToString(ca) + "\n"
+	}
+	for _, line := range spec {
+		text += "  " + line + "\n"
+	}
+	return text
+}
+
+// CoreEntry registers the kube-apiserver, which gets its callers' own tokens.
+func (w *World) CoreEntry(t testing.TB, more ...string) string {
+	t.Helper()
+	return Entry(t, "core", w.Core.URL, w.Core.CAFile, append([]string{`groups: ["*"]`, "priority: 100", "identity: {mode: PassThrough, credentials: {tokenFile: " + w.tokenFile + "}}"}, more...)...)
+}
+
+// SampleEntry registers the sample-apiserver, by front proxy headers.
+func (w *World) SampleEntry(t testing.TB, more ...string) string {
+	t.Helper()
+	return Entry(t, "sample", w.Sample.URL, w.Sample.CAFile, append([]string{fmt.Sprintf("identity: {mode: FrontProxy, credentials: {clientCertificateFile: %s, clientKeyFile: %s}}", w.proxyCert, w.proxyKey)}, more...)...)
+}
+
+// XBEntry registers xb server, by impersonation.
+func (w *World) XBEntry(t testing.TB, more ...string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(w.XB.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := filepath.Join(w.Dir, "xb-ca.crt")
+	for _, c := range config.Clusters {
+		data := c.CertificateAuthorityData
+		if c.CertificateAuthority != "" {
+			if data, err = os.ReadFile(c.CertificateAuthority); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, ca, data)
+	}
+	return Entry(t, "xb", w.XB.URL, ca, append([]string{"identity: {mode: Impersonate, credentials: {kubeconfig: " + w.XB.Kubeconfig + "}}"}, more...)...)
+}
