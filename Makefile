@@ -9,7 +9,7 @@ SUITES    ?= memlog filelog s3log kube-apiserver robustness
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
 
-.PHONY: help run build test race lint fuzz suites e2e bench generate check clean
+.PHONY: help run build test race lint fuzz suites e2e gateway bench generate check clean
 
 help: ## Show this help
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -26,6 +26,8 @@ test: build ## Run all tests but the long ones
 	$(GO) test ./...
 	test/suites/run $(SUITES)
 	cd test/e2e && XB_BIN=$(CURDIR)/bin/xb $(GO) test -timeout 20m ./...
+	cd test/gateway && XB_BIN=$(CURDIR)/bin/xb $(GO) test -timeout 20m .
+	cd test/servicesync && XB_BIN=$(CURDIR)/bin/xb $(GO) test -short -timeout 30m .
 
 race: ## Run the tests of everything but the control plane under the race detector
 	$(GO) test -race $(FAST)
@@ -40,12 +42,17 @@ suites: build ## Run others' suites: SUITES, or with SUITES= all of them
 	test/suites/run $(SUITES)
 
 e2e: build ## Run the end-to-end tests (network namespaces need root)
-	cd test/e2e && XB_BIN=$(CURDIR)/bin/xb $(GO) test -timeout 20m -v ./...
+	for d in e2e gateway servicesync; do (cd test/$$d && XB_BIN=$(CURDIR)/bin/xb $(GO) test -timeout 30m -v .) || exit 1; done
+
+gateway: build ## Run the gateway's end-to-end tests, Kubernetes' own among them
+	cd test/gateway && XB_BIN=$(CURDIR)/bin/xb $(GO) test -timeout 60m -v ./...
 
 bench: build ## Measure against etcd and kube-apiserver, side by side
 	bench/run
 
-generate: ## Write what is made from the code: docs/reference.md
+generate: ## Write what is made from the code: deep copies, CRDs, docs/reference.md
+	for d in api/*/v*; do $(TOOL) controller-gen object crd paths=./$$d output:object:dir=$$d output:crd:dir=$$d || exit 1; done
+	rm api/aggregation/v1alpha1/*_reservations.yaml # the gateway serves them, and nothing stores them
 	$(GO) test ./cmd/xb -run TestReference -update
 
 check: lint test race ## Everything that CI runs

@@ -23,7 +23,11 @@ type rule struct {
 
 // rules are looked up by the longest prefix; every package needs one.
 var rules = []rule{
-	{"cmd/xb", "the only place that names drivers and wires parts", []string{"internal/"}, nil},
+	{"cmd/xb", "the only place that names drivers and wires parts", []string{"internal/", "api/"}, nil},
+	{"api", "what others import: plain types", nil, []string{"k8s.io/apimachinery"}},
+	{"api/aggregation/direct", "a client's way past the gateway", nil, []string{"k8s.io/apimachinery", "k8s.io/client-go"}},
+	{"api/aggregation/reserve", "a client of the gateway's reservations", []string{"api/aggregation/v1alpha1"}, []string{"k8s.io/apimachinery", "k8s.io/client-go"}},
+	{"api/servicesync", "plain types that hold plain types of Kubernetes", nil, []string{"k8s.io/api", "k8s.io/apimachinery"}},
 	{"internal/journal", "the contract: anybody can implement it", nil, []string{}},
 	{"internal/journal/journaltest", "what every driver's test runs", []string{"internal/journal"}, []string{"github.com/google/go-cmp", "go.uber.org/goleak", "golang.org/x/sync"}},
 	{"internal/journal/faultlog", "wraps any journal", []string{"internal/journal"}, []string{}},
@@ -36,7 +40,14 @@ var rules = []rule{
 	{"internal/replica", "knows the journal's contract, no driver, and no API", []string{"internal/journal", "internal/notify", "internal/mvcc", "internal/record"}, []string{"github.com/klauspost/compress", "golang.org/x/sync"}},
 	{"internal/fsck", "reads what replicas wrote", []string{"internal/journal", "internal/mvcc", "internal/record", "internal/replica"}, []string{}},
 	{"internal/etcdapi", "the etcd API over a replica, nothing else", []string{"internal/replica", "internal/mvcc", "internal/journal"}, []string{"go.etcd.io/etcd/api/v3", "google.golang.org/"}},
-	{"internal/controlplane", "knows an etcd endpoint and nothing below it", nil, nil},
+	{"internal/pki", "certificates on disk, for whoever serves", nil, []string{}},
+	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/pki"}, nil},
+	{"internal/gateway", "speaks the Kubernetes API, and knows no part of ours but its own types", []string{"api/aggregation/", "internal/pki"}, nil},
+	{"internal/gateway/conformance", "checks any API server, and knows no gateway", nil, []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
+	{"internal/servicesync", "speaks the Kubernetes API of ordinary clusters, and knows nothing below it", []string{"api/servicesync/v1alpha1"}, nil},
+	{"internal/servicesync/model", "decides, and does nothing", []string{"api/servicesync/v1alpha1"}, []string{"k8s.io/api", "k8s.io/apimachinery", "sigs.k8s.io/mcs-api"}},
+	{"internal/servicesync/queue", "orders keys, whatever they are", nil, []string{"k8s.io/client-go/util/workqueue"}},
+	{"internal/servicesync/peers", "finds clusters and reads none of them", nil, nil},
 	{"internal/devstore", "the object store of xb dev; knows no journal", nil, nil},
 }
 
@@ -130,7 +141,7 @@ type listed struct {
 }
 
 func list(t *testing.T) []listed {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./cmd/...", "./internal/...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./api/...", "./cmd/...", "./internal/...").Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {

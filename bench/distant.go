@@ -73,7 +73,7 @@ func (b *bucket) writer(ctx context.Context, cfg config, dir, name string, r tim
 // alone: the round trip is in the workload's name.
 func s3Latency(ctx context.Context, cfg config) ([]comparison, error) {
 	const name = "xb, S3"
-	var rows []comparison
+	var rows []*comparison
 	for _, r := range []time.Duration{30 * time.Millisecond, 80 * time.Millisecond} {
 		loads := []struct {
 			name    string
@@ -89,6 +89,7 @@ func s3Latency(ctx context.Context, cfg config) ([]comparison, error) {
 			newComparison(fmt.Sprintf("R = %v: a writer 5 R away, beside a busy one", r), name),
 			newComparison(fmt.Sprintf("R = %v: put until a watch at another server saw it", r), name),
 		}
+		rows = append(append(rows, these...), several...)
 		for round := range cfg.rounds {
 			fmt.Fprintf(os.Stderr, "s3: R = %v, round %d\n", r, round+1)
 			if err := inBucket(ctx, cfg, func(b *bucket, dir string) error {
@@ -108,28 +109,25 @@ func s3Latency(ctx context.Context, cfg config) ([]comparison, error) {
 				several[2].add(name, m)
 				return err
 			}); err != nil {
-				return nil, err
+				return values(rows), err
 			}
 			if err := inBucket(ctx, cfg, func(b *bucket, dir string) error {
 				m, err := manyWriters(ctx, cfg, b, dir, []time.Duration{r, r, r, r, r, r, r, r}, 16)
 				several[0].add(name, m)
 				return err
 			}); err != nil {
-				return nil, err
+				return values(rows), err
 			}
 			if err := inBucket(ctx, cfg, func(b *bucket, dir string) error {
 				m, err := manyWriters(ctx, cfg, b, dir, []time.Duration{5 * r, r}, 16)
 				several[1].add(name, m)
 				return err
 			}); err != nil {
-				return nil, err
+				return values(rows), err
 			}
 		}
-		for _, c := range append(these, several...) {
-			rows = append(rows, *c)
-		}
 	}
-	return rows, nil
+	return values(rows), nil
 }
 
 func inBucket(ctx context.Context, cfg config, f func(b *bucket, dir string) error) error {
@@ -151,10 +149,20 @@ func putOn(ctx context.Context, s *store, n, total int) (sample, error) {
 		return sample{}, err
 	}
 	defer closeAll()
-	if err := waitFor(ctx, "the etcd API", func(ctx context.Context) error { _, err := c[0].Put(ctx, "up", ""); return err }); err != nil {
+	if err := s.ready(ctx); err != nil {
 		return sample{}, err
 	}
 	return puts(ctx, s, c, total)
+}
+
+// ready waits until the store answers.
+func (s *store) ready(ctx context.Context) error {
+	c, closeAll, err := s.clients(1)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	return waitFor(ctx, "the etcd API", func(ctx context.Context) error { _, err := c[0].Put(ctx, "up", ""); return err })
 }
 
 // manyWriters runs writers at the distances given on one journal, all busy for
@@ -174,6 +182,11 @@ func manyWriters(ctx context.Context, cfg config, b *bucket, dir string, distanc
 		}
 		defer stop()
 		all = append(all, s)
+	}
+	for _, s := range all { // a far one takes seconds to open the journal
+		if err := s.ready(ctx); err != nil {
+			return sample{}, err
+		}
 	}
 	for i, s := range all {
 		go func() {

@@ -168,7 +168,7 @@ func etcdAPI(ctx context.Context, cfg config) ([]comparison, error) {
 		for _, k := range kinds {
 			fmt.Fprintf(os.Stderr, "etcd-api: round %d, %s\n", round+1, k.name)
 			if err := storeRound(ctx, cfg, k, rows); err != nil {
-				return nil, fmt.Errorf("%s: %w", k.name, err)
+				return rows, fmt.Errorf("%s: %w", k.name, err)
 			}
 		}
 	}

@@ -24,7 +24,8 @@ type config struct {
 	clients      int
 }
 
-// A suite measures one subject on two or more systems.
+// A suite measures one subject on two or more systems. With an error it returns
+// what it has measured so far.
 type suite struct {
 	name string
 	run  func(ctx context.Context, cfg config) ([]comparison, error)
@@ -35,6 +36,8 @@ var suites = []suite{
 	{"kube-api", kubeAPI},
 	{"s3", s3Latency},
 	{"start", startUp},
+	{"servicesync", serviceSync},
+	{"gateway", gateway},
 }
 
 func main() {
@@ -46,7 +49,7 @@ func main() {
 	flag.IntVar(&cfg.rounds, "rounds", 5, "rounds of each system, alternating")
 	flag.Float64Var(&cfg.scale, "scale", 1, "multiplies the number of operations")
 	flag.IntVar(&cfg.clients, "clients", 8, "clients of the Kubernetes API, in kube-api")
-	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, kube-api, s3, start")
+	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, kube-api, s3, start, servicesync, gateway")
 	flag.StringVar(&out, "json", "", "also write the figures to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -74,10 +77,10 @@ func run(ctx context.Context, cfg config, only, out string) error {
 			continue
 		}
 		rows, err := s.run(ctx, cfg)
+		print(os.Stdout, s.name, rows)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		print(os.Stdout, s.name, rows)
 		all[s.name] = rows
 	}
 	if out == "" {

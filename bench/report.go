@@ -30,6 +30,14 @@ func newComparison(workload string, systems ...string) *comparison {
 
 func (c *comparison) add(system string, s sample) { c.Rounds[system] = append(c.Rounds[system], s) }
 
+func values(rows []*comparison) []comparison {
+	out := make([]comparison, len(rows))
+	for i, r := range rows {
+		out[i] = *r
+	}
+	return out
+}
+
 func median[T int64 | float64 | time.Duration](rounds []sample, f func(sample) T) T {
 	v := make([]T, len(rounds))
 	for i, s := range rounds {
@@ -55,11 +63,14 @@ func (c *comparison) median(system string) sample {
 }
 
 // print writes a Markdown table: a row a system, and the ratios of the first
-// system's medians to the second's.
+// system's medians to the second's. Workloads that never ran are left out.
 func print(w io.Writer, title string, rows []comparison) {
 	fmt.Fprintf(w, "\n### %s\n\n| workload | system | /s | p50 | p99 | CPU/op | memory | written |\n|---|---|---:|---:|---:|---:|---:|---:|\n", title)
 	for i := range rows {
 		c := &rows[i]
+		if len(c.Rounds) == 0 {
+			continue
+		}
 		for _, name := range c.Systems {
 			m := c.median(name)
 			fmt.Fprintf(w, "| %s | %s | %.0f | %s | %s | %s | %s | %s |\n", c.Workload, name,

@@ -17,51 +17,59 @@ const startObjects = 100_000
 // five seconds later.
 func startUp(ctx context.Context, cfg config) ([]comparison, error) {
 	kinds := []clusterKind{xbServer, kubeAPIServer}
-	empty := newComparison("launch to first answer, empty", kinds[0].name, kinds[1].name)
-	full := newComparison(fmt.Sprintf("launch to first answer, %d objects", startObjects), kinds[0].name, kinds[1].name)
-	for _, k := range kinds {
-		dir := filepath.Join(cfg.dir, "start")
-		if err := os.RemoveAll(dir); err != nil {
-			return nil, err
-		}
-		if err := startRounds(ctx, cfg, k, dir, empty); err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(os.Stderr, "start: filling %s\n", k.name)
-		if err := fill(ctx, cfg, k, dir); err != nil {
-			return nil, err
-		}
-		if err := startRounds(ctx, cfg, k, dir, full); err != nil {
+	objects := int(startObjects * cfg.scale)
+	rows := []*comparison{
+		newComparison("launch to first answer, empty", kinds[0].name, kinds[1].name),
+		newComparison(fmt.Sprintf("launch to first answer, %d objects", objects), kinds[0].name, kinds[1].name),
+	}
+	dirs := make([]string, len(kinds))
+	for i := range kinds {
+		dirs[i] = filepath.Join(cfg.dir, fmt.Sprint("start-", i))
+		if err := os.RemoveAll(dirs[i]); err != nil {
 			return nil, err
 		}
 	}
-	return []comparison{*empty, *full}, nil
-}
-
-func startRounds(ctx context.Context, cfg config, k clusterKind, dir string, row *comparison) error {
-	for round := range cfg.rounds {
-		fmt.Fprintf(os.Stderr, "start: %s, round %d, %s\n", row.Workload, round+1, k.name)
-		began := time.Now()
-		c, err := k.start(ctx, cfg, dir)
-		if err != nil {
-			return err
+	for n, row := range rows {
+		for round := range cfg.rounds {
+			for i, k := range kinds {
+				if n == 1 && round == 0 {
+					fmt.Fprintf(os.Stderr, "start: filling %s\n", k.name)
+					if err := fill(ctx, cfg, k, dirs[i], objects); err != nil {
+						return values(rows), fmt.Errorf("fill %s: %w", k.name, err)
+					}
+				}
+				fmt.Fprintf(os.Stderr, "start: %s, round %d, %s\n", row.Workload, round+1, k.name)
+				m, err := startOnce(ctx, cfg, k, dirs[i])
+				if err != nil {
+					return values(rows), fmt.Errorf("%s: %w", k.name, err)
+				}
+				row.add(k.name, m)
+			}
 		}
-		took := time.Since(began)
-		select {
-		case <-time.After(5 * time.Second):
-		case <-ctx.Done():
-		}
-		var resident int64
-		for _, s := range c.servers {
-			resident += field(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid), "VmRSS:") << 10
-		}
-		c.stop()
-		row.add(k.name, sample{P50: took, PeakMemory: resident})
 	}
-	return nil
+	return values(rows), nil
 }
 
-func fill(ctx context.Context, cfg config, k clusterKind, dir string) error {
+func startOnce(ctx context.Context, cfg config, k clusterKind, dir string) (sample, error) {
+	began := time.Now()
+	c, err := k.start(ctx, cfg, dir)
+	if err != nil {
+		return sample{}, err
+	}
+	defer c.stop()
+	took := time.Since(began)
+	select {
+	case <-time.After(5 * time.Second):
+	case <-ctx.Done():
+	}
+	var resident int64
+	for _, s := range c.servers {
+		resident += field(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid), "VmRSS:") << 10
+	}
+	return sample{P50: took, PeakMemory: resident}, nil
+}
+
+func fill(ctx context.Context, cfg config, k clusterKind, dir string, objects int) error {
 	c, err := k.start(ctx, cfg, dir)
 	if err != nil {
 		return err
@@ -72,7 +80,7 @@ func fill(ctx context.Context, cfg config, k clusterKind, dir string) error {
 		return err
 	}
 	payload := string(randomBytes(1 << 10))
-	_, err = drive(ctx, c.servers, 32, int(startObjects*cfg.scale), func(ctx context.Context, _, i int) error {
+	_, err = drive(ctx, c.servers, 32, objects, func(ctx context.Context, _, i int) error {
 		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, object(fmt.Sprintf("s-%d", i), payload), metav1.CreateOptions{})
 		return err
 	})

@@ -175,7 +175,11 @@ func runAccounts(ctx context.Context, f *devFlags, accounts []account, endpoints
 			addr = freeAddr(0)
 		}
 		taken[addr] = true
-		servers[i] = a.server(f.dir, endpoints[i], addr)
+		trim := "never"
+		if i == 0 { // the owner of the bucket
+			trim = "always"
+		}
+		servers[i] = a.server(f.dir, endpoints[i], addr, trim)
 		g.Go(func() error { return servers[i].run(ctx) })
 	}
 	g.Go(func() error {
@@ -192,7 +196,7 @@ func runAccounts(ctx context.Context, f *devFlags, accounts []account, endpoints
 
 // server is the server process of an account. Its credentials travel in a
 // file that only this user can read.
-func (a account) server(dir, endpoint, addr string) *child {
+func (a account) server(dir, endpoint, addr, trim string) *child {
 	home := a.home(dir)
 	journal := url.URL{Scheme: "s3", Host: devBucket, Path: "/shared", RawQuery: url.Values{
 		"endpoint": {"http://" + endpoint}, "region": {devstore.Region},
@@ -200,7 +204,7 @@ func (a account) server(dir, endpoint, addr string) *child {
 	kubeconfig := filepath.Join(home, "kubeconfig")
 	return &child{
 		name: a.Name, log: filepath.Join(home, "server.log"), ready: kubeconfig,
-		args: []string{"server", "--journal", journal.String(), "--data-dir", home, "--listen", addr, "--kubeconfig", kubeconfig, "--context", a.Name},
+		args: []string{"server", "--journal", journal.String(), "--data-dir", home, "--listen", addr, "--kubeconfig", kubeconfig, "--context", a.Name, "--trim", trim},
 		env: []string{
 			"AWS_SHARED_CREDENTIALS_FILE=" + filepath.Join(home, "credentials"), "AWS_CONFIG_FILE=" + os.DevNull,
 			"AWS_PROFILE=default", "AWS_EC2_METADATA_DISABLED=true",

@@ -26,6 +26,7 @@ import (
 type engineFlags struct {
 	journal string
 	reads   string
+	trim    string
 	poll    time.Duration
 	etcd    etcdListenFlags
 }
@@ -33,6 +34,7 @@ type engineFlags struct {
 func (f *engineFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.journal, "journal", f.journal, journalHelp)
 	fs.StringVar(&f.reads, "reads", "linearizable", "linearizable: a read sees every write acknowledged anywhere before it, at the price of a question to the journal; session: it sees what this server has acknowledged or shown, and goes on when the journal is away")
+	fs.StringVar(&f.trim, "trim", "auto", "delete the records that the last two snapshots stand for: auto (of a journal that one server has to itself), always (this account owns the bucket; give it to no other), never")
 	fs.DurationVar(&f.poll, "poll-interval", 100*time.Millisecond, "how often a busy server asks the journal for records of other servers; an idle one asks ten times less often")
 }
 
@@ -116,6 +118,9 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 	if f.reads != "linearizable" && f.reads != "session" {
 		return nil, fmt.Errorf("--reads is %q; want linearizable or session", f.reads)
 	}
+	if f.trim != "auto" && f.trim != "always" && f.trim != "never" {
+		return nil, fmt.Errorf("--trim is %q; want auto, always or never", f.trim)
+	}
 	if f.poll < time.Millisecond {
 		return nil, fmt.Errorf("--poll-interval is %v; want 1ms or more", f.poll)
 	}
@@ -134,7 +139,9 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 		}
 		return nil, err
 	}
-	e.replica = replica.New(replicaConfig(e.store, f.poll, log))
+	rc := replicaConfig(e.store, f.poll, log)
+	rc.Trim = f.trim == "always" || f.trim == "auto" && e.store.Info().Exclusive
+	e.replica = replica.New(rc)
 	cfg.Replica = e.replica
 	e.api = etcdapi.New(cfg)
 	return e, nil

@@ -50,8 +50,13 @@ func newCommand() *cobra.Command {
 or a local file. Servers in different regions and accounts that share a journal
 serve the same objects; no network joins them.
 
-  xb server    one server, on a local file unless --journal says otherwise
-  xb dev       an object store and two accounts on this machine, to try it out`,
+  xb server       one server, on a local file unless --journal says otherwise
+  xb dev          an object store and two accounts on this machine, to try it out
+
+On the Kubernetes API, of xb or of anybody, stand
+
+  xb gateway      one front for many API servers
+  xb servicesync  Services and their endpoints across clusters`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		// A message is one sentence.
@@ -63,8 +68,10 @@ serve the same objects; no network joins them.
 		newServerCommand(logs),
 		newEtcdCommand(logs),
 		newDevCommand(),
+		newGatewayCommand(logs),
 		newFsckCommand(logs),
 		newJournalCommand(logs),
+		newServicesyncCommand(logs),
 		newVersionCommand(),
 	)
 	return cmd

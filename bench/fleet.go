@@ -1,0 +1,377 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+)
+
+// A fleet is many clusters that share the same Services, of which one is there
+// and the others are what they would publish, in one API server.
+const (
+	fleetPeers     = 9
+	fleetServices  = 5000
+	fleetEndpoints = 20
+	fleetNamespace = "xb-servicesync" // of publications
+	syncGroup      = "servicesync.xbernetes.io"
+)
+
+var (
+	publishedServices = schema.GroupVersionResource{Group: syncGroup, Version: "v1alpha1", Resource: "publishedservices"}
+	publishedSlices   = schema.GroupVersionResource{Group: syncGroup, Version: "v1alpha1", Resource: "publishedslices"}
+	clusterLeases     = schema.GroupVersionResource{Group: syncGroup, Version: "v1alpha1", Resource: "clusterleases"}
+)
+
+type fleet struct {
+	lab       *lab.Lab
+	own, far  *lab.Cluster
+	published dynamic.Interface
+	services  int
+}
+
+// fleetRounds imports the fleet once: it takes minutes to lay out.
+func fleetRounds(ctx context.Context, cfg config) ([]comparison, error) {
+	f, err := startFleet(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer f.lab.Close()
+	renewing, stop := context.WithCancel(ctx)
+	defer stop()
+	go f.renew(renewing)
+	total := f.services * fleetPeers
+	system := fmt.Sprintf("%d clusters, %d Services, %d endpoints each", fleetPeers+1, f.services, fleetEndpoints)
+	cold := newComparison(fmt.Sprintf("a cold import of %d slices; latency: of live changes meanwhile", total), system)
+	warm := newComparison("a restart without changes", system)
+	sync, err := f.startSync(cfg)
+	if err != nil {
+		return nil, err
+	}
+	imported, err := f.importAll(ctx, sync, total)
+	if err != nil {
+		sync.stop()
+		return nil, err
+	}
+	cold.add(system, imported)
+	sync.stop()
+	restarted, err := f.restart(ctx, cfg)
+	warm.add(system, restarted)
+	return []comparison{*cold, *warm}, err
+}
+
+func startFleet(ctx context.Context, cfg config) (*fleet, error) {
+	l, err := newLab(ctx, cfg, "servicesync-fleet")
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{lab: l, services: max(20, int(fleetServices*cfg.scale))}
+	err = f.lay(ctx)
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// lay makes the own cluster's Services and what the others publish.
+func (f *fleet) lay(ctx context.Context) (err error) {
+	for i, c := range []**lab.Cluster{&f.own, &f.far} {
+		if *c, err = f.lab.StartCluster(ctx, i+1, []string{"own", "far"}[i], false); err != nil {
+			return err
+		}
+		if err := (*c).InstallCRDs(ctx); err != nil {
+			return err
+		}
+		for _, name := range []string{syncNamespace, fleetNamespace} {
+			_, err := (*c).Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			if err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+		}
+	}
+	if f.published, err = dynamic.NewForConfig(f.far.Config); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "servicesync: laying out %d Services of %d clusters\n", f.services, fleetPeers+1)
+	if err := inParallel(ctx, perSliceWorker, f.services, f.createOwn); err != nil {
+		return err
+	}
+	if err := inParallel(ctx, perSliceWorker, f.services*fleetPeers, f.publish); err != nil {
+		return err
+	}
+	for peer := range fleetPeers {
+		if err := f.create(ctx, clusterLeases, f.lease(peer)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleet) createOwn(ctx context.Context, i int) error {
+	name := fmt.Sprintf("s-%d", i)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{syncGroup + "/mode": "union"}},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
+	}
+	if _, err := f.own.Client.CoreV1().Services(syncNamespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	own := func(e int) string { return fleetAddress(fleetPeers, i, e) }
+	_, err := f.own.Client.DiscoveryV1().EndpointSlices(syncNamespace).Create(ctx, benchSlice(name, fleetEndpoints, own), metav1.CreateOptions{})
+	return err
+}
+
+func fleetAddress(peer, i, e int) string {
+	n := i*32 + e
+	return fmt.Sprintf("%d.%d.%d.%d", 20+peer, n>>16&0xff, n>>8&0xff, n&0xff)
+}
+
+func peerName(peer int) string { return fmt.Sprintf("peer-%d", peer) }
+
+func (f *fleet) create(ctx context.Context, r schema.GroupVersionResource, obj map[string]any) error {
+	_, err := f.published.Resource(r).Namespace(fleetNamespace).Create(ctx, &unstructured.Unstructured{Object: obj}, metav1.CreateOptions{})
+	return err
+}
+
+// publication is what the two kinds of publication have in common.
+func publication(kind string, peer, i int, spec map[string]any) map[string]any {
+	name := fmt.Sprintf("s-%d", i)
+	spec["cluster"] = peerName(peer)
+	spec["service"] = map[string]any{"namespace": syncNamespace, "name": name}
+	return map[string]any{
+		"apiVersion": syncGroup + "/v1alpha1", "kind": kind,
+		"metadata": map[string]any{
+			"name": publicationName(peer, i),
+			"labels": map[string]any{
+				syncGroup + "/cluster": peerName(peer), syncGroup + "/service": name, syncGroup + "/namespace": syncNamespace,
+			},
+		},
+		"spec": spec,
+	}
+}
+
+func publicationName(peer, i int) string { return fmt.Sprintf("s-%d-%s", i, peerName(peer)) }
+
+// publish publishes Service n/peers of peer n%peers.
+func (f *fleet) publish(ctx context.Context, n int) error {
+	peer, i := n%fleetPeers, n/fleetPeers
+	port := map[string]any{"name": "http", "port": int64(lab.Port), "protocol": "TCP"}
+	if err := f.create(ctx, publishedServices, publication("PublishedService", peer, i, map[string]any{
+		"formatVersion": int64(1), "role": "union", "mode": "union", "ready": int64(fleetEndpoints), "total": int64(fleetEndpoints),
+		"template": map[string]any{
+			"created": "2026-01-01T00:00:00Z", "type": "ClusterIP", "sessionAffinity": "None", "ipFamilies": []any{"IPv4"},
+			"ports": []any{map[string]any{"name": "http", "port": int64(80), "protocol": "TCP", "targetPort": int64(80)}},
+		},
+	})); err != nil {
+		return err
+	}
+	var endpoints []any
+	for e := range fleetEndpoints {
+		endpoints = append(endpoints, map[string]any{"addresses": []any{fleetAddress(peer, i, e)}, "ready": true, "serving": true})
+	}
+	return f.create(ctx, publishedSlices, publication("PublishedSlice", peer, i, map[string]any{
+		"addressType": "IPv4", "ports": []any{port}, "endpoints": endpoints,
+	}))
+}
+
+func (f *fleet) lease(peer int) map[string]any {
+	return map[string]any{
+		"apiVersion": syncGroup + "/v1alpha1", "kind": "ClusterLease",
+		"metadata": map[string]any{"name": peerName(peer), "labels": map[string]any{syncGroup + "/cluster": peerName(peer)}},
+		"spec": map[string]any{
+			"formatVersion": int64(1), "cluster": peerName(peer), "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro),
+			"durationSeconds": int64(40), "complete": true, "services": int64(f.services), "peers": []any{"own"},
+		},
+	}
+}
+
+// renew keeps the others alive.
+func (f *fleet) renew(ctx context.Context) {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for peer := range fleetPeers {
+			patch := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
+			if _, err := f.published.Resource(clusterLeases).Namespace(fleetNamespace).Patch(ctx, peerName(peer), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && ctx.Err() == nil {
+				fmt.Fprintln(os.Stderr, "servicesync: renew lease:", err)
+			}
+		}
+	}
+}
+
+func (f *fleet) startSync(cfg config) (*server, error) {
+	dir := filepath.Join(f.lab.Dir, "peers")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	for peer := range fleetPeers {
+		if err := f.far.WriteKubeconfig(filepath.Join(dir, peerName(peer)), f.far.Config.Host, f.far.Config.BearerToken); err != nil {
+			return nil, err
+		}
+	}
+	return launch(f.lab.Dir, "servicesync", []string{"NSTOWATCH=" + syncNamespace}, cfg.xb, syncArgs(f.own, dir)...)
+}
+
+// importAll waits for all slices, and changes some meanwhile.
+func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample, error) {
+	seen := newArrivals()
+	stop, err := seen.follow(ctx, f.own.Client)
+	if err != nil {
+		return sample{}, err
+	}
+	defer stop()
+	begun := time.Now()
+	changing, enough := context.WithCancel(ctx)
+	changes := make(chan error, 1)
+	go func() { changes <- f.change(changing, seen) }()
+	err = waitLong(ctx, "all slices are imported", func() error { return f.imported(ctx, total) })
+	took := time.Since(begun)
+	enough()
+	if err := errors.Join(err, <-changes); err != nil {
+		return sample{}, err
+	}
+	fmt.Fprintf(os.Stderr, "servicesync: %d slices were imported in %.1f s\n", total, took.Seconds())
+	u, err := usageOf([]*server{sync})
+	live := seen.durations()
+	return sample{
+		PerSecond: float64(total) / took.Seconds(), P50: percentile(live, 50), P99: percentile(live, 99),
+		CPUPerOp: u.cpu / time.Duration(total), PeakMemory: u.peak,
+	}, err
+}
+
+// imported is nil once so many slices have come. It asks for one only, and what
+// the API server knows of the rest.
+func (f *fleet) imported(ctx context.Context, total int) error {
+	list, err := f.own.Client.DiscoveryV1().EndpointSlices(syncNamespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	have := len(list.Items)
+	if list.RemainingItemCount != nil {
+		have += int(*list.RemainingItemCount)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(100 * time.Millisecond):
+	}
+	if want := total + f.services; have < want {
+		return fmt.Errorf("%d of %d", have, want)
+	}
+	return nil
+}
+
+// change changes ten slices a second of those that others publish.
+func (f *fleet) change(ctx context.Context, seen *arrivals) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		patch := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/endpoints/0/addresses/0","value":%q}]`, changed(n))
+		service := n * 37 % f.services
+		name := publicationName(n%fleetPeers, service)
+		seen.sent(name, n)
+		_, err := f.published.Resource(publishedSlices).Namespace(fleetNamespace).
+			Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+// restart starts the controller again, and counts what it writes until a
+// change that is made after a while has arrived.
+func (f *fleet) restart(ctx context.Context, cfg config) (sample, error) {
+	before, err := f.writes(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	begun := time.Now()
+	sync, err := f.startSync(cfg)
+	if err != nil {
+		return sample{}, err
+	}
+	defer sync.stop()
+	seen := newArrivals()
+	stop, err := seen.follow(ctx, f.own.Client)
+	if err != nil {
+		return sample{}, err
+	}
+	defer stop()
+	const fence = 1 << 20
+	patch := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/endpoints/1/addresses/0","value":%q}]`, changed(fence))
+	seen.sent("fence", fence)
+	if _, err := f.published.Resource(publishedSlices).Namespace(fleetNamespace).Patch(ctx, publicationName(0, 0), types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+		return sample{}, err
+	}
+	if err := waitLong(ctx, "the restarted controller works", func() error { return seen.arrivedAll(1) }); err != nil {
+		return sample{}, err
+	}
+	ready := time.Since(begun)
+	select { // what else it would write, it writes now
+	case <-ctx.Done():
+	case <-time.After(30 * time.Second):
+	}
+	after, err := f.writes(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	u, err := usageOf([]*server{sync})
+	fmt.Fprintf(os.Stderr, "servicesync: restarted, it wrote %d objects, one of which was asked for; the first change arrived after %.1f s\n", after-before, ready.Seconds())
+	return sample{P50: ready, PeakMemory: u.peak}, err
+}
+
+var (
+	requestTotal  = regexp.MustCompile(`^apiserver_request_total\{(.*)\} ([0-9.e+]+)$`)
+	writeVerb     = regexp.MustCompile(`verb="(POST|PUT|PATCH|APPLY|DELETE)"`)
+	countedObject = regexp.MustCompile(`resource="(services|endpoints|endpointslices|publishedservices|publishedslices|serviceimports|serviceexports|namespaces)"`)
+)
+
+// writes counts what the own API server has been asked to write of objects
+// that matter: no leases, no events.
+func (f *fleet) writes(ctx context.Context) (int, error) {
+	text, err := f.own.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for line := range strings.Lines(string(text)) {
+		m := requestTotal.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil || !strings.Contains(m[1], `code="20`) {
+			continue
+		}
+		if !writeVerb.MatchString(m[1]) || !countedObject.MatchString(m[1]) {
+			continue
+		}
+		n, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return int(sum), nil
+}

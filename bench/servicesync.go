@@ -1,0 +1,420 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+)
+
+const (
+	syncNamespace  = "bench"
+	changesPerSec  = 200 // of endpoints, all over the Services
+	syncServices   = 2000
+	endpointsEach  = 10
+	firstAnswers   = 40 // how often a first answered request is awaited
+	syncChanges    = 6000
+	directSync     = "direct"
+	throughStore   = "through the store"
+	lastEndpoint   = endpointsEach - 1
+	perSliceWorker = 16
+)
+
+// serviceSync measures how long a change of an endpoint in one cluster takes to
+// be in the EndpointSlice of another, and to be behind the first request that
+// is answered; and how a large fleet is imported.
+func serviceSync(ctx context.Context, cfg config) ([]comparison, error) {
+	slice := newComparison("an endpoint changes, until the slice elsewhere has it", directSync, throughStore)
+	answer := newComparison("an endpoint appears, until a request elsewhere is answered", directSync, throughStore)
+	var rows []comparison
+	measured := func() []comparison { return append([]comparison{*slice, *answer}, rows...) }
+	for round := range cfg.rounds {
+		for _, transport := range []string{directSync, throughStore} {
+			fmt.Fprintf(os.Stderr, "servicesync: round %d, %s\n", round+1, transport)
+			if err := propagationRound(ctx, cfg, transport, slice, answer); err != nil {
+				return measured(), fmt.Errorf("%s: %w", transport, err)
+			}
+		}
+	}
+	fleet, err := fleetRounds(ctx, cfg)
+	rows = append(rows, fleet...)
+	return measured(), err
+}
+
+// syncBed is two clusters with a controller each, and a third for the store.
+type syncBed struct {
+	lab         *lab.Lab
+	a, b        *lab.Cluster
+	controllers []*server
+}
+
+func (s *syncBed) close() {
+	for _, c := range s.controllers {
+		c.stop()
+	}
+	s.lab.Close()
+}
+
+// newLab starts a lab with nothing left of an earlier one.
+func newLab(ctx context.Context, cfg config, name string) (*lab.Lab, error) {
+	dir := filepath.Join(cfg.dir, name)
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	return lab.New(ctx, dir)
+}
+
+// startSync starts the clusters and, once a has its Services, the controllers.
+func startSync(ctx context.Context, cfg config, transport string, services int) (*syncBed, error) {
+	l, err := newLab(ctx, cfg, "servicesync")
+	if err != nil {
+		return nil, err
+	}
+	s := &syncBed{lab: l}
+	all := make([]*lab.Cluster, 0, 3)
+	for i, name := range []string{"alpha", "beta", "store"} {
+		c, err := l.StartCluster(ctx, i+1, name, lab.CanHaveNodes() == nil)
+		if err == nil {
+			err = c.InstallCRDs(ctx)
+		}
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	s.a, s.b = all[0], all[1]
+	if lab.CanHaveNodes() == nil {
+		if err := s.b.AddNode(ctx); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	if err := s.prepare(ctx, services); err != nil {
+		s.close()
+		return nil, err
+	}
+	for i, own := range all[:2] {
+		dir := filepath.Join(l.Dir, "peers-of-"+own.Name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+		args := syncArgs(own, dir)
+		if transport == throughStore {
+			args = append(args, "--store", all[2].Kubeconfig())
+		} else if peer := all[1-i]; true {
+			if err := peer.WriteKubeconfig(filepath.Join(dir, peer.Name), peer.Config.Host, peer.Config.BearerToken); err != nil {
+				return nil, err
+			}
+		}
+		c, err := launch(l.Dir, "servicesync-"+own.Name, []string{"NSTOWATCH=" + syncNamespace}, cfg.xb, args...)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.controllers = append(s.controllers, c)
+	}
+	return s, nil
+}
+
+func syncArgs(own *lab.Cluster, peers string) []string {
+	return []string{"servicesync", "--kubeconfig", own.Kubeconfig(), "--cluster", own.Name, "--peers", peers}
+}
+
+// prepare makes the namespace in both clusters, and the Services with their
+// slices in a: no controller of Kubernetes has a hand in those.
+func (s *syncBed) prepare(ctx context.Context, services int) error {
+	for _, c := range []*lab.Cluster{s.a, s.b} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: syncNamespace}}
+		if _, err := c.Client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return inParallel(ctx, perSliceWorker, services, func(ctx context.Context, i int) error {
+		return createSliced(ctx, s.a.Client, fmt.Sprintf("s-%d", i), endpointsEach, func(e int) string { return address(i, e) })
+	})
+}
+
+// createSliced makes a Service without a selector, and a slice of it.
+func createSliced(ctx context.Context, c kubernetes.Interface, name string, endpoints int, address func(int) string) error {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
+	if _, err := c.CoreV1().Services(syncNamespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	_, err := c.DiscoveryV1().EndpointSlices(syncNamespace).Create(ctx, benchSlice(name, endpoints, address), metav1.CreateOptions{})
+	return err
+}
+
+func benchSlice(name string, endpoints int, address func(int) string) *discoveryv1.EndpointSlice {
+	port, portName, protocol, ready := int32(lab.Port), "http", corev1.ProtocolTCP, true
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: "bench"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Port: &port, Protocol: &protocol}},
+	}
+	for e := range endpoints {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{address(e)}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready},
+		})
+	}
+	return s
+}
+
+// address is that of endpoint e of Service i, which no other has.
+func address(i, e int) string {
+	n := i*32 + e
+	return fmt.Sprintf("10.%d.%d.%d", 128+n>>16&0x3f, n>>8&0xff, n&0xff)
+}
+
+// changed is the address that change number n puts in.
+func changed(n int) string { return fmt.Sprintf("11.%d.%d.%d", n>>16&0xff, n>>8&0xff, n&0xff) }
+
+// propagationRound measures one transport once.
+func propagationRound(ctx context.Context, cfg config, transport string, slice, answer *comparison) error {
+	services := max(50, int(syncServices*cfg.scale))
+	s, err := startSync(ctx, cfg, transport, services)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	seen := newArrivals()
+	stop, err := seen.follow(ctx, s.b.Client)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := waitLong(ctx, "the Services are imported", func() error { return seen.atLeast(services) }); err != nil {
+		return err
+	}
+	before, err := usageOf(s.controllers)
+	if err != nil {
+		return err
+	}
+	background, total := make(chan error, 1), max(changesPerSec, int(syncChanges*cfg.scale))
+	go func() { background <- s.change(ctx, seen, services, total) }()
+	answered, err := s.firstAnswers(ctx)
+	if err := errors.Join(<-background, err); err != nil {
+		return err
+	}
+	if err := waitLong(ctx, "all changes have arrived", func() error { return seen.arrivedAll(total) }); err != nil {
+		return err
+	}
+	after, err := usageOf(s.controllers)
+	if err != nil {
+		return err
+	}
+	took := seen.durations()
+	slice.add(transport, sample{
+		PerSecond: changesPerSec, P50: percentile(took, 50), P99: percentile(took, 99),
+		CPUPerOp: (after.cpu - before.cpu) / time.Duration(total), PeakMemory: after.peak,
+	})
+	answer.add(transport, sample{P50: percentile(answered, 50), P99: percentile(answered, 99)})
+	return nil
+}
+
+// change replaces the last endpoint of one Service after the other, at the
+// pace, without waiting for any answer.
+func (s *syncBed) change(ctx context.Context, seen *arrivals, services, total int) error {
+	tick := time.NewTicker(time.Second / changesPerSec)
+	defer tick.Stop()
+	var wg sync.WaitGroup
+	failed := make(chan error, total)
+	for n := range total {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		wg.Go(func() {
+			patch := fmt.Appendf(nil, `[{"op":"replace","path":"/endpoints/%d/addresses/0","value":%q}]`, lastEndpoint, changed(n))
+			service := fmt.Sprintf("s-%d", n%services)
+			seen.sent(service, n)
+			_, err := s.a.Client.DiscoveryV1().EndpointSlices(syncNamespace).Patch(ctx, service, types.JSONPatchType, patch, metav1.PatchOptions{})
+			if err != nil {
+				failed <- fmt.Errorf("change %d: %w", n, err)
+			}
+		})
+	}
+	wg.Wait()
+	close(failed)
+	return <-failed
+}
+
+// arrivals notes when changes were sent, and when the slice elsewhere had them.
+type arrivals struct {
+	mu       sync.Mutex
+	begun    map[string][]sentChange // by what they change, in their order
+	changes  map[string]string       // by address: what it changes
+	took     []time.Duration
+	services map[string]bool // that have a slice
+}
+
+// sentChange is a change that has not arrived yet.
+type sentChange struct {
+	address string
+	at      time.Time
+}
+
+func newArrivals() *arrivals {
+	return &arrivals{begun: map[string][]sentChange{}, changes: map[string]string{}, services: map[string]bool{}}
+}
+
+func (a *arrivals) sent(what string, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.changes[changed(n)] = what
+	a.begun[what] = append(a.begun[what], sentChange{changed(n), time.Now()})
+}
+
+// follow watches the slices of a cluster until the returned function is called.
+func (a *arrivals) follow(ctx context.Context, c kubernetes.Interface) (func(), error) {
+	w, err := c.DiscoveryV1().EndpointSlices(syncNamespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for event := range w.ResultChan() {
+			if s, ok := event.Object.(*discoveryv1.EndpointSlice); ok && event.Type != watch.Deleted {
+				a.note(s, time.Now())
+			}
+		}
+	}()
+	return w.Stop, nil
+}
+
+func (a *arrivals) note(s *discoveryv1.EndpointSlice, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.services[s.Labels[discoveryv1.LabelServiceName]] = true
+	for _, e := range s.Endpoints {
+		what, ok := a.changes[e.Addresses[0]]
+		if !ok {
+			continue
+		}
+		begun := a.begun[what]
+		i := slices.IndexFunc(begun, func(c sentChange) bool { return c.address == e.Addresses[0] })
+		for _, c := range begun[:i+1] { // those before it arrive with it: it has taken their place
+			a.took = append(a.took, now.Sub(c.at))
+			delete(a.changes, c.address)
+		}
+		a.begun[what] = begun[i+1:]
+	}
+}
+
+func (a *arrivals) atLeast(services int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.services) < services {
+		return fmt.Errorf("%d of %d", len(a.services), services)
+	}
+	return nil
+}
+
+func (a *arrivals) arrivedAll(total int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.took) < total {
+		return fmt.Errorf("%d of %d", len(a.took), total)
+	}
+	return nil
+}
+
+func (a *arrivals) durations() []time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]time.Duration(nil), a.took...)
+}
+
+// firstAnswers has a pod of the first cluster come and go, and measures each
+// time how long until a caller in the other is answered. Without network
+// namespaces there is none.
+func (s *syncBed) firstAnswers(ctx context.Context) ([]time.Duration, error) {
+	if lab.CanHaveNodes() != nil {
+		fmt.Fprintln(os.Stderr, "servicesync: no first answers:", lab.CanHaveNodes())
+		return nil, nil
+	}
+	pod, err := s.b.AddPod(ctx, syncNamespace, "answers", nil) // where it runs is nothing to the path
+	if err != nil {
+		return nil, err
+	}
+	if err := createSliced(ctx, s.a.Client, "probe", 0, nil); err != nil {
+		return nil, err
+	}
+	caller, err := s.b.NewCaller("probe."+syncNamespace+".svc.cluster.local", 80)
+	if err != nil {
+		return nil, err
+	}
+	var took []time.Duration
+	for range firstAnswers {
+		begun := time.Now()
+		if err := s.setProbe(ctx, benchSlice("probe", 1, func(int) string { return pod.IP })); err != nil {
+			return took, err
+		}
+		if err := waitLong(ctx, "a request is answered", func() error { _, err := caller.Get(ctx); return err }); err != nil {
+			return took, err
+		}
+		took = append(took, time.Since(begun))
+		if err := s.setProbe(ctx, benchSlice("probe", 0, nil)); err != nil {
+			return took, err
+		}
+		if err := waitLong(ctx, "requests fail again", func() error {
+			if _, err := caller.Get(ctx); err == nil {
+				return fmt.Errorf("they are answered")
+			}
+			return nil
+		}); err != nil {
+			return took, err
+		}
+	}
+	return took, nil
+}
+
+func (s *syncBed) setProbe(ctx context.Context, want *discoveryv1.EndpointSlice) error {
+	endpoints, err := json.Marshal(want.Endpoints)
+	if err != nil {
+		return err
+	}
+	if want.Endpoints == nil {
+		endpoints = []byte("[]")
+	}
+	patch := fmt.Appendf(nil, `{"endpoints":%s}`, endpoints)
+	_, err = s.a.Client.DiscoveryV1().EndpointSlices(syncNamespace).Patch(ctx, want.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// waitLong polls until ok, for ten minutes at most.
+func waitLong(ctx context.Context, what string, ok func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	for {
+		err := ok()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: %w", what, errors.Join(ctx.Err(), err))
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// inParallel calls f for 0 to n-1 on so many workers, and stops at an error.
+func inParallel(ctx context.Context, workers, n int, f func(ctx context.Context, i int) error) error {
+	_, err := drive(ctx, nil, workers, n, func(ctx context.Context, _, i int) error { return f(ctx, i) })
+	return err
+}

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/xbernetes/xbernetes/internal/servicesync"
+	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+)
+
+// syncTarget is which clusters are meant, and where they publish.
+type syncTarget struct {
+	kubeconfig string
+	clusters   []string
+	namespace  string
+	store      string
+}
+
+func (f *syncTarget) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the own cluster (default: the pod's service account, or else as kubectl finds it)")
+	fs.StringArrayVar(&f.clusters, "cluster", nil, "name of the own cluster, which its peers know it by; NAME=KUBECONFIG, more than once, for several")
+	fs.StringVar(&f.namespace, "namespace", "", "namespace in each cluster for the leader lease and for what it publishes (default $POD_NAMESPACE, or else "+defaultSyncNamespace+")")
+	fs.StringVar(&f.store, "store", "", "kubeconfig of a shared API to publish to, for clusters that cannot reach each other's; peers are found there")
+}
+
+const defaultSyncNamespace = "xb-servicesync"
+
+// syncFlags are those of xb servicesync.
+type syncFlags struct {
+	syncTarget
+	folder      string
+	peers       []string
+	secrets     bool
+	podRanges   []string
+	scope       model.Scope
+	create      bool
+	minReady    string
+	stableFor   time.Duration
+	endpoints   bool
+	exported    bool
+	forget      []string
+	lease       time.Duration
+	workers     int
+	qps         float32
+	burst       int
+	listen      string
+	identity    string
+	leaderElect bool
+}
+
+const defaultSyncListen = "127.0.0.1:9790"
+
+func (f *syncFlags) register(fs *pflag.FlagSet) {
+	f.syncTarget.register(fs)
+	f.registerModel(fs)
+	fs.StringSliceVar(&f.podRanges, "pod-ranges", nil, "the own cluster's pod ranges, to warn of overlaps (default: as its nodes tell)")
+	fs.StringSliceVar(&f.forget, "forget", nil, "peers of which nothing shall be left here")
+	fs.DurationVar(&f.lease, "lease", 40*time.Second, "how long peers take this cluster's endpoints for good after its last sign of life")
+	fs.IntVar(&f.workers, "workers", 32, "how many Services are written at a time")
+	fs.Float32Var(&f.qps, "qps", 2000, "requests a second, to each API")
+	fs.IntVar(&f.burst, "burst", 4000, "requests at once, to each API")
+	fs.StringVar(&f.listen, "listen", defaultSyncListen, "where to serve /metrics and /healthz, HOST:PORT; empty is nowhere")
+	fs.BoolVar(&f.leaderElect, "leader-elect", true, "work only while holding the lease in the own cluster; without it, see to it that no other process runs")
+	fs.StringVar(&f.identity, "identity", "", "this process's name in that lease (default $POD_NAME, or else one that differs at each start)")
+}
+
+// registerMigrate registers what a dry run needs to see what the controller sees.
+func (f *syncFlags) registerMigrate(fs *pflag.FlagSet) {
+	f.syncTarget.register(fs)
+	f.registerModel(fs)
+	f.lease, f.workers, f.qps, f.burst = 40*time.Second, 1, 200, 400
+}
+
+// registerModel registers where peers are found, and what is decided by.
+func (f *syncFlags) registerModel(fs *pflag.FlagSet) {
+	fs.StringVar(&f.folder, "peers", "/etc/kubeconfigs", "folder with a kubeconfig for each peer, in a file of the peer's name; followed while running")
+	fs.StringArrayVar(&f.peers, "peer", nil, "a peer, as NAME=KUBECONFIG or NAME=KUBECONFIG#CONTEXT; more than once")
+	fs.BoolVar(&f.secrets, "peer-secrets", false, "find peers in Secrets of --namespace that carry the label "+peers.Label)
+	fs.StringSliceVar(&f.scope.Watch, "namespaces", nil, "share these namespaces only (default $NSTOWATCH, or else all but kube-system)")
+	fs.StringSliceVar(&f.scope.Exclude, "exclude", nil, "namespaces not to share (default $EXCLUDE)")
+	fs.BoolVar(&f.create, "create-namespaces", false, "create namespaces that a Service of a peer needs; they are never deleted")
+	fs.StringVar(&f.minReady, "min-ready", "75%", "how many endpoints must be ready where a Service migrates to: a number, or a share of those given up")
+	fs.DurationVar(&f.stableFor, "stable-for", 10*time.Second, "for how long they must have been ready")
+	fs.BoolVar(&f.endpoints, "endpoints", false, "write Endpoints, too, for what still reads them")
+	fs.BoolVar(&f.exported, "exported-only", false, "share Services only that have a ServiceExport or a mode")
+}
+
+func newServicesyncCommand(logs *logFlags) *cobra.Command {
+	f := &syncFlags{}
+	cmd := &cobra.Command{
+		Use:   "servicesync --cluster NAME",
+		Short: "Share Services between clusters",
+		Long: `Share Services between clusters: publish those of the own cluster, and keep
+replicas of those that its peers publish. One runs in each cluster, or one for
+several; it writes to its own cluster only.
+
+Peers are found in a folder of kubeconfigs, by flags, in Secrets, or in a store
+that all clusters reach. See docs/servicesync.md.`,
+		Example: `  xb servicesync --cluster east --kubeconfig east.kubeconfig --peer west=west.kubeconfig
+  xb servicesync --cluster east=east.kubeconfig --cluster west=west.kubeconfig
+  xb servicesync --cluster east --store store.kubeconfig`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			cfg, err := f.config(cmd.Flags(), log)
+			if err != nil {
+				return err
+			}
+			registry := prometheus.NewRegistry()
+			registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+			cfg.Metrics = registry
+			quietKlog(log)
+			g, ctx := errgroup.WithContext(cmd.Context())
+			if f.listen != "" {
+				lis, err := f.bind(cmd.Flags().Changed("listen"), log)
+				if err != nil {
+					return err
+				}
+				g.Go(func() error { return serveMetrics(ctx, lis, registry) })
+			}
+			g.Go(func() error { return servicesync.Run(ctx, cfg) })
+			return g.Wait()
+		},
+	}
+	f.register(cmd.Flags())
+	cmd.AddCommand(newServicesyncStatusCommand(), newServicesyncMigrateCommand(logs))
+	return cmd
+}
+
+// quietKlog hands over what package client-go logs to klog.
+func quietKlog(log *slog.Logger) { klog.SetSlogLogger(slog.New(hushed{log.Handler()})) }
+
+// config is what the flags and the environment say.
+func (f *syncFlags) config(fs *pflag.FlagSet, log *slog.Logger) (servicesync.Config, error) {
+	clusters, err := f.resolve()
+	if err != nil {
+		return servicesync.Config{}, err
+	}
+	clusters[0].PodRanges = f.podRanges
+	store, err := f.storeConfig()
+	if err != nil {
+		return servicesync.Config{}, err
+	}
+	if !fs.Changed("namespaces") {
+		f.scope.Watch = namesIn(os.Getenv("NSTOWATCH"))
+	}
+	if !fs.Changed("exclude") {
+		f.scope.Exclude = namesIn(os.Getenv("EXCLUDE"))
+	}
+	minReady := intstr.Parse(f.minReady)
+	if n, err := intstr.GetScaledValueFromIntOrPercent(&minReady, 100, true); err != nil || n < 0 {
+		return servicesync.Config{}, fmt.Errorf("--min-ready is %q; want a number or a percentage", f.minReady)
+	}
+	if f.lease < 4*time.Second {
+		return servicesync.Config{}, fmt.Errorf("--lease is %s; want 4s or more, for it is renewed four times while it lasts", f.lease)
+	}
+	if f.workers < 1 {
+		return servicesync.Config{}, fmt.Errorf("--workers is %d; want 1 or more", f.workers)
+	}
+	cfg := servicesync.Config{
+		Clusters: clusters, Store: store, Namespace: f.namespace, Scope: f.scope, CreateNamespaces: f.create,
+		MinReady: minReady, StableFor: f.stableFor, Endpoints: f.endpoints, ExportedOnly: f.exported,
+		Forget: f.forget, Lease: f.lease, Workers: f.workers,
+		Pace:    servicesync.Pace{QPS: f.qps, Burst: f.burst},
+		Version: version, Logger: log,
+	}
+	if f.leaderElect {
+		cfg.Identity = f.identity
+		if cfg.Identity == "" {
+			cfg.Identity = os.Getenv("POD_NAME")
+		}
+		if cfg.Identity == "" {
+			host, err := os.Hostname()
+			if err != nil {
+				return servicesync.Config{}, fmt.Errorf("find this host's name, or set --identity: %w", err)
+			}
+			cfg.Identity = host + "_" + string(uuid.NewUUID())
+		}
+	}
+	cfg.Peers, err = f.sources(fs, clusters, store, cfg.Pace)
+	return cfg, err
+}
+
+// sources joins all that name peers.
+func (f *syncFlags) sources(fs *pflag.FlagSet, clusters []servicesync.Cluster, store *rest.Config, pace servicesync.Pace) (func(servicesync.Cluster, kubernetes.Interface) peers.Source, error) {
+	files := make(map[string]string)
+	for _, p := range f.peers {
+		name, file, ok := strings.Cut(p, "=")
+		if !ok || name == "" || file == "" {
+			return nil, fmt.Errorf("--peer is %q; want NAME=KUBECONFIG", p)
+		}
+		files[name] = file
+	}
+	var common []peers.Source
+	if len(files) > 0 {
+		common = append(common, peers.Files(files))
+	}
+	if store == nil || fs.Changed("peers") {
+		common = append(common, peers.Folder(f.folder))
+	}
+	if store != nil {
+		found, err := servicesync.StorePeers(store, pace)
+		if err != nil {
+			return nil, fmt.Errorf("--store: %w", err)
+		}
+		common = append(common, found)
+	} else {
+		var own []peers.Peer
+		for _, c := range clusters {
+			own = append(own, peers.Peer{Name: c.Name, Origin: "--cluster", Config: c.Config, Namespace: f.namespace})
+		}
+		if len(own) > 1 {
+			common = append([]peers.Source{peers.Fixed(own...)}, common...)
+		}
+	}
+	return func(_ servicesync.Cluster, kube kubernetes.Interface) peers.Source {
+		if f.secrets {
+			return peers.Join(append([]peers.Source{peers.Secrets(kube, f.namespace)}, common...)...)
+		}
+		return peers.Join(common...)
+	}, nil
+}
+
+// resolve finds how to reach the clusters.
+func (f *syncTarget) resolve() ([]servicesync.Cluster, error) {
+	if f.namespace == "" {
+		if f.namespace = os.Getenv("POD_NAMESPACE"); f.namespace == "" {
+			f.namespace = defaultSyncNamespace
+		}
+	}
+	if len(f.clusters) == 0 {
+		return nil, errors.New("say which cluster this is, with --cluster NAME")
+	}
+	var clusters []servicesync.Cluster
+	for _, c := range f.clusters {
+		name, file, named := strings.Cut(c, "=")
+		if len(f.clusters) > 1 && !named {
+			return nil, fmt.Errorf("--cluster is %q; with several, each needs its kubeconfig: NAME=KUBECONFIG", c)
+		}
+		if why := validation.IsDNS1123Label(name); len(why) > 0 {
+			return nil, fmt.Errorf("--cluster names a cluster %q: %s", name, why[0])
+		}
+		if !named {
+			file = f.kubeconfig
+		}
+		config, err := clientConfig(file)
+		if err != nil {
+			return nil, fmt.Errorf("find cluster %s: %w", name, err)
+		}
+		clusters = append(clusters, servicesync.Cluster{Name: name, Config: config})
+	}
+	return clusters, nil
+}
+
+func (f *syncTarget) storeConfig() (*rest.Config, error) {
+	if f.store == "" {
+		return nil, nil
+	}
+	config, err := clientConfig(f.store)
+	if err != nil {
+		return nil, fmt.Errorf("--store: %w", err)
+	}
+	return config, nil
+}
+
+// clientConfig reads FILE or FILE#CONTEXT; "" is the pod's service account, or
+// else what kubectl would use.
+func clientConfig(file string) (*rest.Config, error) {
+	if file == "" {
+		if config, err := rest.InClusterConfig(); err == nil {
+			return config, nil
+		}
+	}
+	path, context, _ := strings.Cut(file, "#")
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = path
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("there is no kubeconfig; give --kubeconfig")
+	}
+	return config, err
+}
+
+// namesIn reads a list as it stands in the environment: names with commas or
+// spaces between them, in brackets or not.
+func namesIn(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(", \t\n[]\"'", r) })
+}
+
+// bind takes the port for metrics; any other, where nobody asked for this one.
+func (f *syncFlags) bind(asked bool, log *slog.Logger) (net.Listener, error) {
+	lis, err := net.Listen("tcp", f.listen)
+	if err != nil && !asked {
+		if other, otherErr := net.Listen("tcp", "127.0.0.1:0"); otherErr == nil {
+			log.Warn("the default address for metrics is taken; using another", "taken", f.listen, "address", other.Addr().String())
+			return other, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for metrics at %s: %w; choose another address with --listen", f.listen, err)
+	}
+	log.Info("serving metrics", "address", lis.Addr().String())
+	return lis, nil
+}
+
+func serveMetrics(ctx context.Context, lis net.Listener, registry *prometheus.Registry) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}
+
+// hushed passes on as Debug what the Kubernetes parts log, and their errors as
+// warnings: what matters of them is said once more, in words.
+type hushed struct{ slog.Handler }
+
+func hushedLevel(l slog.Level) slog.Level {
+	if l >= slog.LevelError {
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
+func (h hushed) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelInfo && h.Handler.Enabled(ctx, hushedLevel(l))
+}
+
+func (h hushed) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = hushedLevel(r.Level)
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h hushed) WithAttrs(attrs []slog.Attr) slog.Handler { return hushed{h.Handler.WithAttrs(attrs)} }
+func (h hushed) WithGroup(name string) slog.Handler       { return hushed{h.Handler.WithGroup(name)} }

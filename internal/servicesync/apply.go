@@ -1,0 +1,154 @@
+package servicesync
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+)
+
+// apply carries out one write, and returns the object as the server has it;
+// nil after a delete. A conflict means that the write was decided on something
+// that is no longer so, and that nothing was changed. Any other error may mean
+// that the write was carried out: look before deciding anything.
+func (a *api) apply(ctx context.Context, w model.Write) (model.Object, error) {
+	client, resource, err := a.place(w.Object)
+	if err != nil {
+		return nil, err
+	}
+	out := w.Object.DeepCopyObject().(model.Object)
+	switch w.Verb {
+	case model.Create:
+		req := client.Post().Resource(resource).Param("fieldManager", fieldManager)
+		err = within(req, w.Object).Body(out).Do(ctx).Into(out)
+	case model.Update:
+		err = a.update(ctx, client, resource, "", w, out)
+	case model.UpdateStatus:
+		err = a.update(ctx, client, resource, "status", w, out)
+	case model.Delete:
+		uid, version := w.Object.GetUID(), w.Object.GetResourceVersion()
+		background := metav1.DeletePropagationBackground
+		req := client.Delete().Resource(resource).Name(w.Object.GetName())
+		err = within(req, w.Object).Body(&metav1.DeleteOptions{
+			Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+			PropagationPolicy: &background,
+		}).Do(ctx).Error()
+		out = nil
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+	default:
+		return nil, fmt.Errorf("carry out %q: no such verb", w.Verb)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s %s: %w", w.Verb, kindOf(w.Object), objectName(w.Object), err)
+	}
+	return out, nil
+}
+
+// update writes w.Object over w.Before, if that is still what is there.
+func (a *api) update(ctx context.Context, client rest.Interface, resource, sub string, w model.Write, out model.Object) error {
+	if ours(w.Object) || w.Before == nil {
+		if w.Before != nil {
+			out.SetResourceVersion(w.Before.GetResourceVersion())
+			out.SetUID(w.Before.GetUID())
+		}
+		req := client.Put().Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName()).Param("fieldManager", fieldManager)
+		return within(req, w.Object).Body(out).Do(ctx).Into(out)
+	}
+	patch, err := difference(w.Before, w.Object)
+	if err != nil {
+		return err
+	}
+	req := client.Patch(types.MergePatchType).Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName()).Param("fieldManager", fieldManager)
+	return within(req, w.Object).Body(patch).Do(ctx).Into(out)
+}
+
+func subresources(sub string) []string {
+	if sub == "" {
+		return nil
+	}
+	return []string{sub}
+}
+
+func within(req *rest.Request, obj model.Object) *rest.Request {
+	if ns := obj.GetNamespace(); ns != "" {
+		return req.Namespace(ns)
+	}
+	return req
+}
+
+// ours tells whether only this controller writes to the object, so that it may
+// be written whole. Of anybody else's only the difference is sent.
+func ours(obj model.Object) bool {
+	switch obj.(type) {
+	case *v1alpha1.PublishedService, *v1alpha1.PublishedSlice, *v1alpha1.ClusterLease:
+		return true
+	case *discoveryv1.EndpointSlice:
+		return obj.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy
+	case *corev1.Service, *corev1.Namespace:
+		return false // also of replicas: others put things on them
+	default:
+		return false
+	}
+}
+
+// difference is the merge patch from before to after, which the server takes
+// only if before is still what it has.
+func difference(before, after model.Object) ([]byte, error) {
+	was, err := json.Marshal(before)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", objectName(before), err)
+	}
+	after = after.DeepCopyObject().(model.Object)
+	after.SetResourceVersion("")
+	after.SetUID("")
+	after.SetManagedFields(before.GetManagedFields())
+	is, err := json.Marshal(after)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", objectName(after), err)
+	}
+	patch, err := jsonpatch.CreateMergePatch(was, is)
+	if err != nil {
+		return nil, fmt.Errorf("compare %s with what it should be: %w", objectName(before), err)
+	}
+	var fields map[string]any
+	dec := json.NewDecoder(bytes.NewReader(patch))
+	dec.UseNumber()
+	if err := dec.Decode(&fields); err != nil {
+		return nil, fmt.Errorf("read patch of %s: %w", objectName(before), err)
+	}
+	meta, ok := fields["metadata"].(map[string]any)
+	if !ok {
+		meta = make(map[string]any)
+		fields["metadata"] = meta
+	}
+	meta["resourceVersion"], meta["uid"] = before.GetResourceVersion(), before.GetUID()
+	return json.Marshal(fields)
+}
+
+// objectName is NAMESPACE/NAME, or NAME.
+func objectName(obj metav1.Object) string {
+	if obj.GetNamespace() == "" {
+		return obj.GetName()
+	}
+	return obj.GetNamespace() + "/" + obj.GetName()
+}
+
+// stale reports that a write was decided on what is no longer so: nothing was
+// changed, and deciding again is all that is needed.
+func stale(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}

@@ -1,0 +1,127 @@
+package servicesync
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+)
+
+func manifest(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "servicesync", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestDeployedDefinitions(t *testing.T) {
+	if !bytes.Equal(bytes.Join(v1alpha1.CRDs(), nil), manifest(t, "crds.yaml")) {
+		t.Error("deploy/servicesync/crds.yaml is not what api/servicesync/v1alpha1 has: concatenate its YAML files anew")
+	}
+}
+
+// The roles grant all that the controller asks for, and its peers nothing but
+// reading.
+func TestDeployedRoles(t *testing.T) {
+	rules := map[string][]rbacv1.PolicyRule{}
+	for _, doc := range strings.Split(string(manifest(t, "rbac.yaml")), "\n---\n") {
+		var role rbacv1.ClusterRole // a Role has the same fields
+		if err := yaml.Unmarshal([]byte(doc), &role); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(role.Kind, "Role") {
+			rules[role.Name] = role.Rules
+		}
+	}
+	granted := func(rules []rbacv1.PolicyRule, group, resource, verb string) bool {
+		return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
+		})
+	}
+	home := &term{namespace: "xb-servicesync", cfg: Config{CreateNamespaces: true, Endpoints: true}}
+	for _, need := range home.needs() {
+		from := rules["xb-servicesync"]
+		if need.scope != "" {
+			from = rules["xb-servicesync-publisher"]
+		}
+		for _, verb := range need.verbs {
+			if !granted(from, need.group, need.resource, verb) {
+				t.Errorf("no role grants %s %s.%s", verb, need.resource, need.group)
+			}
+		}
+	}
+	for _, rule := range rules["xb-servicesync-peer"] {
+		for _, verb := range rule.Verbs {
+			if !slices.Contains([]string{"get", "list", "watch"}, verb) {
+				t.Errorf("a peer may %s %s", verb, rule.Resources)
+			}
+		}
+	}
+}
+
+func TestDeployment(t *testing.T) {
+	var d appsv1.Deployment
+	if err := yaml.UnmarshalStrict(manifest(t, "deployment.yaml"), &d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Dashboard and alerts speak of metrics that there are.
+func TestDashboard(t *testing.T) {
+	known := newMetricNames(t)
+	if !json.Valid(manifest(t, "dashboard.json")) {
+		t.Error("dashboard.json is no JSON")
+	}
+	shown := map[string]bool{}
+	for _, file := range []string{"dashboard.json", "alerts.yaml"} {
+		for _, name := range regexp.MustCompile(`xb_servicesync_[a-z_]+`).FindAllString(string(manifest(t, file)), -1) {
+			name = strings.TrimSuffix(name, "_bucket")
+			if shown[name] = true; !known[name] {
+				t.Errorf("%s asks for %s, which is not measured", file, name)
+			}
+		}
+	}
+	for name := range known {
+		if !shown[name] {
+			t.Errorf("%s is measured, and on no dashboard", name)
+		}
+	}
+}
+
+func newMetricNames(t *testing.T) map[string]bool {
+	collected := &collector{}
+	newMetrics(collected)
+	names := map[string]bool{}
+	for _, c := range collected.all {
+		descs := make(chan *prometheus.Desc, 10)
+		c.Describe(descs)
+		close(descs)
+		for d := range descs {
+			names[regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]] = true
+		}
+	}
+	if len(names) < 10 {
+		t.Fatalf("there are %d metrics only", len(names))
+	}
+	return names
+}
+
+type collector struct {
+	prometheus.Registerer
+	all []prometheus.Collector
+}
+
+func (c *collector) MustRegister(all ...prometheus.Collector) { c.all = append(c.all, all...) }

@@ -1,0 +1,79 @@
+package servicesync
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// explain says in a sentence what an API's refusal means and what to do about
+// it; "" for what is the way of things and passes: a watch that ends or is too old.
+func explain(err error, who string) string {
+	var (
+		authority x509.UnknownAuthorityError
+		invalid   x509.CertificateInvalidError
+		host      x509.HostnameError
+		address   *url.Error
+		operation *net.OpError
+	)
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return ""
+	case apierrors.IsUnauthorized(err):
+		return fmt.Sprintf("%s refuses the credentials: they have expired or were never good; renew its kubeconfig", who)
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("%s denies a right: %s; grant it (deploy/servicesync has the roles)", who, message(err))
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("%s does not serve %s: start xb servicesync there, or upgrade it", who, groupOf(err))
+	case errors.As(err, &authority), errors.As(err, &invalid), errors.As(err, &host):
+		return fmt.Sprintf("%s shows a certificate that its kubeconfig does not trust: %s; correct certificate-authority-data or server there", who, oneLine(err))
+	case errors.As(err, &operation) && operation.Op == "remote error":
+		return fmt.Sprintf("%s refuses the client certificate: %s; renew its kubeconfig", who, oneLine(operation))
+	case errors.As(err, &operation):
+		return fmt.Sprintf("%s cannot be reached: %s; it is tried again", who, oneLine(operation))
+	case errors.As(err, &address):
+		return fmt.Sprintf("%s cannot be reached: %s; it is tried again", who, oneLine(address.Err))
+	case apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):
+		return fmt.Sprintf("%s is not well: %s; it is tried again", who, oneLine(err))
+	default:
+		return fmt.Sprintf("%s cannot be read: %s; it is tried again", who, oneLine(err))
+	}
+}
+
+// message is what the server said, without what clients put around it.
+func message(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		if m := status.Status().Message; m != "" {
+			return m
+		}
+	}
+	return oneLine(err)
+}
+
+// groupOf is the group that a server said it does not have.
+func groupOf(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		if d := status.Status().Details; d != nil && d.Group != "" {
+			return d.Group
+		}
+	}
+	return "what is asked of it"
+}
+
+// oneLine is an error as part of a sentence.
+func oneLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	const enough = 240
+	if len(line) > enough {
+		line = strings.ToValidUTF8(line[:enough], "") + "…"
+	}
+	return line
+}

@@ -1,0 +1,145 @@
+package servicesync
+
+import (
+	"encoding/base64"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+)
+
+func (f *fakeAPI) annotations(namespace, service string) map[string]string {
+	return (&unstructured.Unstructured{Object: f.objects[target{services, namespace, service, ""}.path()]}).GetAnnotations()
+}
+
+// A Service moves, is shown to move, and moves back; a dry run writes nothing.
+func TestMigrate(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	b.apply(spaces, "", "shop", `{}`)
+	both := reads(map[string]*rest.Config{"a": a.config(), "b": b.config()})
+	start(t, "a", a.config(), both)
+	start(t, "b", b.config(), both)
+	b.awaitInUse("shop", "web", "10.0.0.1")
+
+	cfg := Config{
+		Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Lease: time.Hour, Workers: 1, Pace: Pace{QPS: -1},
+		Logger: slog.New(slog.DiscardHandler),
+		Peers: func(Cluster, kubernetes.Interface) peers.Source {
+			return peers.Fixed(peers.Peer{Name: "b", Origin: "test", Config: b.config()})
+		},
+	}
+	m, err := NewMigration(cfg, keyOf("shop", "web"), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	beforeA, beforeB := a.mark(), b.mark()
+	var out strings.Builder
+	if err := m.Preview(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"servicesync.xbernetes.io/mode": "receiver"`, `"phase": "Preparing"`, "Then it waits for b", "Nothing was written."} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the preview does not say %s:\n%s", want, out.String())
+		}
+	}
+	if wrote := append(a.wrote(beforeA), b.wrote(beforeB)...); len(wrote) > 0 {
+		t.Errorf("the preview wrote %v", wrote)
+	}
+
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.await("b prepares", func() bool { return b.annotations("shop", "web")[v1alpha1.AnnotationRole] == "candidate" })
+	b.endpoints("shop", "web", "10.1.0.1")
+	var phases []v1alpha1.Phase
+	if err := m.Wait(t.Context(), func(p Progress) { phases = append(phases, p.Phase) }); err != nil {
+		t.Fatal(err)
+	}
+	if last := phases[len(phases)-1]; last != v1alpha1.PhaseDone {
+		t.Errorf("it ended with %s", last)
+	}
+	a.awaitInUse("shop", "web", "10.1.0.1")
+	b.awaitInUse("shop", "web", "10.1.0.1")
+
+	// And back, asked for where it went to.
+	cfg.Clusters = []Cluster{{Name: "b", Config: b.config()}}
+	back, err := NewMigration(cfg, keyOf("shop", "web"), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := back.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.await("a prepares", func() bool { return a.annotations("shop", "web")[v1alpha1.AnnotationRole] == "candidate" })
+	a.endpoints("shop", "web", "10.0.0.1")
+	if err := back.Wait(t.Context(), func(Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitInUse("shop", "web", "10.0.0.1")
+}
+
+func TestMigrateNothing(t *testing.T) {
+	a := newFakeAPI(t)
+	m, err := NewMigration(Config{
+		Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Logger: slog.New(slog.DiscardHandler),
+		Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+	}, keyOf("shop", "web"), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(t.Context()); err == nil || err.Error() != "cluster a has no Service shop/web" {
+		t.Errorf("said %v", err)
+	}
+}
+
+// How things stand is read from the clusters' APIs alone.
+func TestInspect(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1", "10.0.0.2")
+	b.apply(spaces, "", "shop", `{}`)
+	both := reads(map[string]*rest.Config{"a": a.config(), "b": b.config()})
+	pa, pb := start(t, "a", a.config(), both), start(t, "b", b.config(), both)
+	b.awaitInUse("shop", "web", "10.0.0.1", "10.0.0.2")
+	pa.stop()
+	pb.stop()
+	report, err := Inspect(t.Context(), []Cluster{{Name: "a", Config: a.config()}, {Name: "b", Config: b.config()}}, nil, "sync", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Clusters) != 2 || len(report.Services) != 2 {
+		t.Fatalf("there are %d clusters and %d Services; want 2 and 2", len(report.Clusters), len(report.Services))
+	}
+	at, there := report.Services[0], report.Services[1]
+	if at.Role != v1alpha1.RoleSource || at.Ready["a"] != 2 || there.Role != v1alpha1.RoleReceiver || there.Ready["a"] != 2 {
+		t.Errorf("got %+v and %+v", at, there)
+	}
+	if name, err := WhoIs(t.Context(), b.config(), "sync"); err != nil || name != "b" {
+		t.Errorf("b is said to be %q, %v", name, err)
+	}
+}
+
+// Peers are found in Secrets, as they come.
+func TestPeersInSecrets(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	b.apply(spaces, "", "shop", `{}`)
+	start(t, "a", a.config(), nil)
+	start(t, "b", b.config(), func(cfg *Config) {
+		cfg.Peers = func(_ Cluster, kube kubernetes.Interface) peers.Source {
+			return peers.Join(peers.Secrets(kube, "sync"), peers.Folder(t.TempDir()))
+		}
+	})
+	b.await("b works", func() bool { return b.objects[target{leases, "sync", "b", ""}.path()] != nil })
+	kubeconfig := `{apiVersion: v1, kind: Config, current-context: x, clusters: [{name: x, cluster: {server: "` + a.srv.URL + `"}}],
+		contexts: [{name: x, context: {cluster: x}}]}`
+	b.apply("api/v1/secrets", "sync", "peer-a", `{"metadata": {"labels": {"`+peers.Label+`": "a"}}, "data": {"kubeconfig": "`+base64.StdEncoding.EncodeToString([]byte(kubeconfig))+`"}}`)
+	b.awaitInUse("shop", "web", "10.0.0.1")
+}

@@ -1,0 +1,325 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+)
+
+// aimAt decides which role the Service should come to. Whoever asks for
+// something new is followed; what was answered before is history. Where wishes
+// contradict each other nothing moves: the aim is the role that it has.
+func (d *decision) aimAt() {
+	d.aim = d.me.Role
+	switch {
+	case d.svc == nil:
+	case d.me.Mode == v1alpha1.ModeSingular:
+		d.aim = v1alpha1.RoleSingular
+	case d.me.Asked:
+		d.aimAsAsked()
+	default:
+		d.aimToFollow()
+	}
+	if d.aim == v1alpha1.RoleReceiver && (gives(d.me.Role) || d.me.Role == v1alpha1.RoleCandidate) {
+		d.heirs = d.findHeirs()
+	}
+}
+
+// aimAsAsked follows the Service's own annotation.
+func (d *decision) aimAsAsked() {
+	switch d.me.Mode {
+	case v1alpha1.ModeSource:
+		if other := d.declaredSource(); other != nil {
+			d.conflict("TwoSources", fmt.Sprintf("%s is declared to be the source as well: nothing changes until one of the two says receiver or nothing", other.id))
+			return
+		}
+		d.aim = v1alpha1.RoleSource
+	case v1alpha1.ModeReceiver:
+		d.aim = v1alpha1.RoleReceiver
+	case v1alpha1.ModeUnion:
+		d.aim = v1alpha1.RoleUnion
+	default:
+		d.aim = d.byItself()
+	}
+}
+
+// aimToFollow follows what other clusters ask for.
+func (d *decision) aimToFollow() {
+	mayGive := gives(d.me.Role) || d.me.Role == v1alpha1.RoleCandidate
+	claims := d.claimants()
+	switch {
+	case len(claims) > 1:
+		d.conflict("TwoSources", fmt.Sprintf("%s and %s both ask to be the source: nothing changes until one of them does not", claims[0].id, claims[1].id))
+	case len(claims) == 1 && mayGive && !d.agreed(claims[0]):
+		// Said as NativeTwice.
+	case len(claims) == 1 && mayGive && d.me.Mode == v1alpha1.ModeSource:
+		if claims[0].Mode == v1alpha1.ModeSource {
+			d.conflict("TwoSources", fmt.Sprintf("%s asks to be the source, and so is declared this one: nothing changes until one of the two says receiver or nothing", claims[0].id))
+		}
+	case len(claims) == 1:
+		if mayGive {
+			d.aim = v1alpha1.RoleReceiver
+		}
+	case d.isHeir() && !gives(d.me.Role):
+		d.aim = v1alpha1.RoleCandidate
+	case d.unionInForce() && d.me.Mode != v1alpha1.ModeReceiver:
+		d.aim = v1alpha1.RoleUnion
+	case d.blind():
+		// Whoever is not seen may ask for just what is.
+	case d.isHeir() && d.me.Role == v1alpha1.RoleUnion:
+		// It gives already: others count on it to stay.
+	case d.me.Role == v1alpha1.RoleUnion, d.me.Role == v1alpha1.RoleCandidate, d.me.Role == v1alpha1.RoleSingular:
+		d.aim = d.byItself()
+	}
+}
+
+// byItself is the role that the Service has if nobody else asks for anything.
+func (d *decision) byItself() v1alpha1.Role {
+	switch {
+	case d.me.Role == v1alpha1.RoleCandidate && !d.me.Asked:
+		return d.afterwards()
+	case d.me.Mode == v1alpha1.ModeSource:
+		return v1alpha1.RoleSource
+	case d.me.Mode == v1alpha1.ModeReceiver:
+		return v1alpha1.RoleReceiver
+	case !d.me.Replica && d.declaredSource() != nil && d.agreed(*d.declaredSource()):
+		return v1alpha1.RoleReceiver // what was said counts more than what was not
+	case d.me.Replica && gives(d.me.Role) && !d.me.Asked && !d.someoneElses():
+		return v1alpha1.RoleSource // what it was made from is gone or has handed over, and it gives
+	default:
+		return unsaid(d.me.Replica)
+	}
+}
+
+// someoneElses reports whether another cluster has, or may have, the Service
+// that this one was made from, or is the one of several replicas to inherit it.
+func (d *decision) someoneElses() bool {
+	for _, m := range d.others {
+		if !m.Replica && !d.inheritedFrom(m) || m.Role == v1alpha1.RoleSource || gives(m.Role) && m.id < d.cfg.Cluster {
+			return true
+		}
+	}
+	return d.unheard()
+}
+
+// afterwards is the role of a candidate whose handover is over: the source, if
+// it was handed over or nobody else gives, or else a receiver again. Nobody
+// asked it to take over from a cluster that is only silent.
+func (d *decision) afterwards() v1alpha1.Role {
+	for _, m := range d.others {
+		if gives(m.Role) && m.health != Expired && !d.inherited() {
+			return v1alpha1.RoleReceiver
+		}
+		if gives(m.Role) && !d.inherited() {
+			return v1alpha1.RoleCandidate
+		}
+	}
+	if d.unheard() || d.ready == 0 && !d.inherited() {
+		return v1alpha1.RoleCandidate
+	}
+	return v1alpha1.RoleSource
+}
+
+// inherited reports whether a handover to this cluster is done.
+func (d *decision) inherited() bool {
+	return slices.ContainsFunc(d.others, d.inheritedFrom)
+}
+
+// inheritedFrom reports whether another cluster has handed over to this one.
+func (d *decision) inheritedFrom(m member) bool {
+	return m.Role == v1alpha1.RoleReceiver && m.Handover != nil && m.Handover.Phase == v1alpha1.PhaseDone && slices.Contains(m.Handover.Heirs, string(d.cfg.Cluster))
+}
+
+// othersGive reports whether another cluster gives, or may without being seen.
+func (d *decision) othersGive() bool {
+	for _, m := range d.others {
+		if gives(m.Role) && m.health != Expired {
+			return true
+		}
+	}
+	return d.unheard()
+}
+
+// unheard reports whether endpoints are in use of a cluster that was not heard
+// about this Service yet.
+func (d *decision) unheard() bool {
+	for id, p := range d.in.Peers {
+		if !p.Forgotten && !p.Confirmed && (p.Published.Service == nil || !p.Synced) && p.Health != Expired && d.uses(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// blind reports whether endpoints are in use of a cluster that this process has
+// not read yet.
+func (d *decision) blind() bool {
+	for id, p := range d.in.Peers {
+		if !p.Synced && !p.Forgotten && d.uses(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// uses reports whether endpoints of a cluster are in use here.
+func (d *decision) uses(id ClusterID) bool {
+	for _, s := range d.ours {
+		if s.Labels[v1alpha1.LabelCluster] == string(id) && len(s.Endpoints) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// declaredSource is another cluster whose annotation says source, and was not
+// overtaken by what others asked for later.
+func (d *decision) declaredSource() *member {
+	for i, m := range d.others {
+		if m.Mode == v1alpha1.ModeSource && (m.Asked || gives(m.Role)) && m.health != Expired {
+			return &d.others[i]
+		}
+	}
+	return nil
+}
+
+// claimants are the clusters that want to be the only source: by an annotation
+// that says so, or by taking back one that said something else. If nobody asks,
+// they are those who have more right to be one than a replica that is, too: one
+// that had been handed over, and was taken back before it knew, or one of two
+// that did not see each other when both inherited it.
+func (d *decision) claimants() []member {
+	var said, unsaid, besides, elder []member
+	second := d.me.Replica && d.me.Role == v1alpha1.RoleSource && d.me.Mode == v1alpha1.ModeNone && !d.unionInForce()
+	for _, m := range d.others {
+		switch {
+		case m.health == Expired || m.Role == v1alpha1.RoleSingular:
+		case m.Mode == v1alpha1.ModeSource && (m.Asked || gives(m.Role) && m.Replica):
+			said = append(said, m)
+		case m.Mode == v1alpha1.ModeNone && m.Asked && !m.Replica:
+			unsaid = append(unsaid, m)
+		case second && m.Role == v1alpha1.RoleSource && (m.Mode == v1alpha1.ModeSource || m.Mode == v1alpha1.ModeNone && !m.Replica):
+			besides = append(besides, m)
+		case second && m.Role == v1alpha1.RoleSource && m.Mode == v1alpha1.ModeNone && m.id < d.cfg.Cluster && len(elder) == 0:
+			elder = append(elder, m)
+		}
+	}
+	switch {
+	case len(said) > 0:
+		return said
+	case len(unsaid) > 0:
+		return unsaid
+	case len(besides) > 0:
+		return besides
+	default:
+		return elder
+	}
+}
+
+// agreed reports whether this Service and another cluster's are one: one was
+// made from the other, or somebody has said here what it is to be. Two that
+// were created independently may have nothing to do with each other.
+func (d *decision) agreed(m member) bool {
+	return d.me.Replica || m.Replica || d.me.Mode != v1alpha1.ModeNone
+}
+
+// isHeir reports whether another cluster is handing over to this one.
+func (d *decision) isHeir() bool {
+	for _, m := range d.others {
+		if handingOver(m) && slices.Contains(m.Handover.Heirs, string(d.cfg.Cluster)) {
+			return true
+		}
+	}
+	return false
+}
+
+// handingOver reports whether a handover is under way.
+func handingOver(m member) bool { return underWay(m.Handover) && m.health != Expired }
+
+func underWay(h *v1alpha1.Handover) bool {
+	return h != nil && h.Phase != v1alpha1.PhaseDone && h.Phase != v1alpha1.PhaseWithdrawn
+}
+
+// unionInForce reports whether somebody's annotation asks for union, and was
+// not overtaken.
+func (d *decision) unionInForce() bool {
+	if d.me.Mode == v1alpha1.ModeUnion && d.me.Role == v1alpha1.RoleUnion {
+		return true
+	}
+	for _, m := range d.others {
+		if m.Mode == v1alpha1.ModeUnion && (m.Asked || m.Role == v1alpha1.RoleUnion) && d.agreed(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// findHeirs decides who gives instead of this cluster: whoever claims to, the
+// one that is named, those who give already, those whose Service it was in the
+// first place, or the only other cluster. Which cluster happens to be prepared
+// does not count, or the outcome would depend on who was first.
+func (d *decision) findHeirs() []ClusterID {
+	stays := func(m member) bool {
+		return m.health == Live && m.Mode != v1alpha1.ModeSingular && !underWay(m.Handover) &&
+			!(m.Asked && (m.Mode == v1alpha1.ModeReceiver || m.Mode == v1alpha1.ModeNone && m.Replica))
+	}
+	pick := func(want func(member) bool) (found []ClusterID) {
+		for _, m := range d.others {
+			if stays(m) && want(m) {
+				found = append(found, m.id)
+			}
+		}
+		return found
+	}
+	if claims := d.claimants(); len(claims) == 1 && stays(claims[0]) {
+		return []ClusterID{claims[0].id}
+	}
+	if d.me.To != "" {
+		return d.namedHeir()
+	}
+	if found := pick(func(m member) bool { return gives(m.Role) }); len(found) > 0 {
+		return found
+	}
+	if found := pick(func(m member) bool { return !m.Replica }); len(found) > 0 {
+		return found
+	}
+	return d.onlyPeer()
+}
+
+// namedHeir is the cluster that the annotation names.
+func (d *decision) namedHeir() []ClusterID {
+	id := ClusterID(d.me.To)
+	if p, ok := d.in.Peers[id]; ok && p.Health == Live && id != d.cfg.Cluster {
+		return []ClusterID{id}
+	}
+	d.warn("UnknownHeir", fmt.Sprintf("%s names %q, which is no cluster that is read and alive here: the handover waits", v1alpha1.AnnotationTo, d.me.To))
+	return nil
+}
+
+// onlyPeer is the one cluster that reads this one, if there is one only.
+func (d *decision) onlyPeer() []ClusterID {
+	var found []ClusterID
+	for _, id := range sortedPeers(d.in.Peers) {
+		if p := d.in.Peers[id]; p.Reads && !p.Forgotten {
+			found = append(found, id)
+		}
+	}
+	if len(found) != 1 || d.in.Peers[found[0]].Health != Live {
+		return nil
+	}
+	for _, m := range d.others {
+		if m.Mode == v1alpha1.ModeSingular || m.Asked && m.Mode == v1alpha1.ModeReceiver {
+			return nil
+		}
+	}
+	return found
+}
+
+// conflict records that wishes contradict each other.
+func (d *decision) conflict(reason, note string) {
+	if d.result.Facts.Conflict == "" {
+		d.result.Facts.Conflict = reason
+		d.warn(reason, note)
+	}
+}

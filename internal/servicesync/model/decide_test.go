@@ -1,0 +1,455 @@
+package model_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+)
+
+func TestScope(t *testing.T) {
+	for _, c := range []struct {
+		scope     model.Scope
+		namespace string
+		want      bool
+	}{
+		{model.Scope{}, "shop", true},
+		{model.Scope{}, "kube-system", false},
+		{model.Scope{Watch: []string{"shop"}}, "shop", true},
+		{model.Scope{Watch: []string{"shop"}}, "other", false},
+		{model.Scope{Watch: []string{"kube-system"}}, "kube-system", true},
+		{model.Scope{Exclude: []string{"shop"}}, "shop", false},
+		{model.Scope{Watch: []string{"shop"}, Exclude: []string{"shop"}}, "shop", false},
+	} {
+		if got := c.scope.Includes(c.namespace); got != c.want {
+			t.Errorf("%+v includes %s: %t", c.scope, c.namespace, got)
+		}
+	}
+}
+
+func TestOverlaps(t *testing.T) {
+	got := model.Overlaps([]string{"10.0.0.0/16", "fd00::/48", "none"}, []string{"10.0.128.0/24", "10.1.0.0/16", "fd00:0:0:1::/64"})
+	if diff := cmp.Diff([][2]string{{"10.0.0.0/16", "10.0.128.0/24"}, {"fd00::/48", "fd00:0:0:1::/64"}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPeering(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	lease := &v1alpha1.ClusterLease{Spec: v1alpha1.ClusterLeaseSpec{DurationSeconds: 40, Complete: true, Services: 2}}
+	p := model.Peering{Lease: lease, Heard: now, Synced: true, Services: 2}
+	for _, c := range []struct {
+		after     time.Duration
+		health    model.Health
+		confirmed bool
+	}{{0, model.Live, true}, {20 * time.Second, model.Stale, false}, {40 * time.Second, model.Expired, false}} {
+		health, _ := p.Health(now.Add(c.after))
+		if confirmed := p.Confirmed(now.Add(c.after)); health != c.health || confirmed != c.confirmed {
+			t.Errorf("after %s: %s, confirmed %t", c.after, health, confirmed)
+		}
+	}
+	for name, change := range map[string]func(*model.Peering){
+		"not all is seen":        func(p *model.Peering) { p.Services = 1 },
+		"it is not listed":       func(p *model.Peering) { p.Synced = false },
+		"it has not read all":    func(p *model.Peering) { p.Lease.Spec.Complete = false },
+		"it has no lease at all": func(p *model.Peering) { p.Lease = nil },
+	} {
+		q := p
+		q.Lease = lease.DeepCopy()
+		if change(&q); q.Confirmed(now) {
+			t.Errorf("confirmed although %s", name)
+		}
+	}
+}
+
+// input is a Service of this cluster with n endpoints, beside a peer b.
+func input(n int) model.Input {
+	svc := &corev1.Service{}
+	svc.Name, svc.Namespace = key.Name, key.Namespace
+	svc.Spec.ClusterIP, svc.Spec.Selector = "10.96.0.1", map[string]string{"app": "cart"}
+	in := model.Input{Now: time.Unix(1000, 0), Service: key, Peers: map[model.ClusterID]model.Peer{"b": {Health: model.Live, Synced: true, Confirmed: true, Reads: true}}}
+	in.Local = model.Local{Namespace: true, Service: svc}
+	es := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	es.Name, es.Labels = "cart-x", map[string]string{discoveryv1.LabelServiceName: key.Name}
+	for i := range n {
+		es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.0.%d.%d", i/250, i%250)}})
+	}
+	in.Local.Slices = []*discoveryv1.EndpointSlice{es}
+	return in
+}
+
+// carry puts what was decided into the input, as if it were written.
+func carry(in *model.Input, r model.Result) (slices int) {
+	published := make(map[string]*v1alpha1.PublishedSlice)
+	for _, s := range in.Published.Slices {
+		published[s.Name] = s
+	}
+	for _, w := range r.Writes {
+		switch o := w.Object.(type) {
+		case *v1alpha1.PublishedService:
+			in.Published.Service = o
+		case *v1alpha1.PublishedSlice:
+			slices++
+			if published[o.Name] = o; w.Verb == model.Delete {
+				delete(published, o.Name)
+			}
+		}
+	}
+	in.Published.Slices = nil
+	for _, s := range published {
+		in.Published.Slices = append(in.Published.Slices, s)
+	}
+	return slices
+}
+
+// TestPacking: a hundred endpoints a slice, and one that goes or comes touches
+// one slice only.
+func TestPacking(t *testing.T) {
+	in := input(250)
+	cfg := model.Config{Cluster: "a", Namespace: "sync"}
+	if n := carry(&in, model.Decide(cfg, in)); n != 3 {
+		t.Fatalf("250 endpoints in %d slices", n)
+	}
+	for _, s := range in.Published.Slices {
+		if len(s.Spec.Endpoints) > 100 {
+			t.Errorf("%d endpoints in a slice", len(s.Spec.Endpoints))
+		}
+	}
+	es := in.Local.Slices[0]
+	es.Endpoints = es.Endpoints[1:]
+	if n := carry(&in, model.Decide(cfg, in)); n != 1 {
+		t.Errorf("an endpoint that goes changes %d slices", n)
+	}
+	es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.9.9.9"}})
+	if n := carry(&in, model.Decide(cfg, in)); n != 1 {
+		t.Errorf("an endpoint that comes changes %d slices", n)
+	}
+	// Kubernetes packs them anew: nothing changes for others.
+	half := es.DeepCopy()
+	half.Name, half.Endpoints = "cart-y", es.Endpoints[:100]
+	es.Endpoints = es.Endpoints[100:]
+	in.Local.Slices = append(in.Local.Slices, half)
+	if r := model.Decide(cfg, in); len(r.Writes) > 0 {
+		t.Errorf("endpoints that change slices are written: %s %s", r.Writes[0].Verb, r.Writes[0].Object.GetName())
+	}
+}
+
+// replicaInput is a replica of b's Service in this cluster, and b's endpoints.
+func replicaInput(zones ...string) model.Input {
+	in := input(1)
+	in.Local.Service.Annotations = map[string]string{v1alpha1.AnnotationMode: "union", v1alpha1.AnnotationAnswered: "union", v1alpha1.AnnotationRole: "union"}
+	pub := &v1alpha1.PublishedService{Spec: v1alpha1.PublishedServiceSpec{
+		FormatVersion: 1, Cluster: "b", Service: v1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name},
+		Role: v1alpha1.RoleUnion, Mode: v1alpha1.ModeUnion, Template: &v1alpha1.ServiceTemplate{},
+	}}
+	s := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{AddressType: discoveryv1.AddressTypeIPv4}}
+	s.Name = "cart-0"
+	for i, z := range zones {
+		s.Spec.Endpoints = append(s.Spec.Endpoints, v1alpha1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.0.%d", i)}, Zone: z, Ready: true, Serving: true})
+	}
+	in.Peers["b"] = model.Peer{Health: model.Live, Synced: true, Confirmed: true, Reads: true, Published: model.Published{Service: pub, Slices: []*v1alpha1.PublishedSlice{s}}}
+	return in
+}
+
+func hints(r model.Result) []string {
+	var out []string
+	for _, w := range r.Writes {
+		if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+			for _, e := range s.Endpoints {
+				h := "none"
+				if e.Hints != nil {
+					h = e.Hints.ForZones[0].Name
+				}
+				out = append(out, h)
+			}
+		}
+	}
+	return out
+}
+
+// TestHints: all ready endpoints of a Service have hints, or none has.
+func TestHints(t *testing.T) {
+	same := "PreferSameZone"
+	hinted := func(in *model.Input) {
+		in.Local.Slices[0].Endpoints[0].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z1"}}}
+	}
+	for name, c := range map[string]struct {
+		change func(*model.Input)
+		want   []string
+	}{
+		"nobody asks":                  {hinted, []string{"none", "none"}},
+		"the own cluster is preferred": {func(in *model.Input) { hinted(in); in.Local.Service.Annotations[v1alpha1.AnnotationPrefer] = "local" }, []string{"b", "b"}},
+		"the own zone is preferred":    {func(in *model.Input) { hinted(in); in.Local.Service.Spec.TrafficDistribution = &same }, []string{"z1", "b"}},
+		"the own endpoints have none":  {func(in *model.Input) { in.Local.Service.Annotations[v1alpha1.AnnotationPrefer] = "local" }, []string{"none", "none"}},
+		"the own endpoints are not ready": {func(in *model.Input) {
+			no := false
+			in.Local.Slices[0].Endpoints[0].Conditions.Ready = &no
+			in.Local.Service.Annotations[v1alpha1.AnnotationPrefer] = "local"
+		}, []string{"none", "none"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := replicaInput("z1", "")
+			c.change(&in)
+			if diff := cmp.Diff(c.want, hints(model.Decide(model.Config{Cluster: "a"}, in))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestAddressTwice: an address that a pod of this cluster holds is never taken
+// for another cluster's.
+func TestAddressTwice(t *testing.T) {
+	in := replicaInput("", "")
+	in.Peers["b"].Published.Slices[0].Spec.Endpoints[0].Addresses = []string{"10.0.0.0"}
+	r := model.Decide(model.Config{Cluster: "a"}, in)
+	if got := hints(r); len(got) != 1 {
+		t.Errorf("%d endpoints are imported", len(got))
+	}
+	if len(r.Events) == 0 || r.Events[0].Reason != "AddressTwice" {
+		t.Errorf("nothing is said: %v", r.Events)
+	}
+}
+
+// TestFormat: of a publication that is not understood nothing is taken, and
+// what is in use stays.
+func TestFormat(t *testing.T) {
+	in := replicaInput("")
+	cfg := model.Config{Cluster: "a"}
+	for _, w := range model.Decide(cfg, in).Writes {
+		if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+			in.Local.Slices = append(in.Local.Slices, s)
+		}
+	}
+	in.Peers["b"].Published.Service.Spec.FormatVersion = 2
+	in.Peers["b"].Published.Slices[0].Spec.Endpoints = nil
+	r := model.Decide(cfg, in)
+	for _, w := range r.Writes {
+		if _, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+			t.Errorf("%s %s", w.Verb, w.Object.GetName())
+		}
+	}
+	if len(r.Events) == 0 || r.Events[0].Reason != "UnknownFormat" {
+		t.Errorf("nothing is said: %v", r.Events)
+	}
+}
+
+// TestAbsence: what a peer does not list is swept only if it is sure that all
+// of it was seen, or if somebody took the peer away.
+func TestAbsence(t *testing.T) {
+	cfg := model.Config{Cluster: "a"}
+	for name, c := range map[string]struct {
+		change func(*model.Peer)
+		swept  bool
+	}{
+		"confirmed":       {func(p *model.Peer) { p.Confirmed = true }, true},
+		"not confirmed":   {func(*model.Peer) {}, false},
+		"not even listed": {func(p *model.Peer) { p.Synced = false }, false},
+		"expired":         {func(p *model.Peer) { p.Health = model.Expired }, false},
+		"forgotten":       {func(p *model.Peer) { p.Forgotten, p.Health = true, model.Expired }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := replicaInput("")
+			for _, w := range model.Decide(cfg, in).Writes {
+				if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+					in.Local.Slices = append(in.Local.Slices, s)
+				}
+			}
+			peer := model.Peer{Health: model.Live, Synced: true, Reads: true}
+			c.change(&peer)
+			in.Peers["b"] = peer
+			swept := false
+			for _, w := range model.Decide(cfg, in).Writes {
+				if _, ok := w.Object.(*discoveryv1.EndpointSlice); ok && w.Verb == model.Delete {
+					swept = true
+				}
+			}
+			if swept != c.swept {
+				t.Errorf("swept: %t", swept)
+			}
+		})
+	}
+	t.Run("not known at all", func(t *testing.T) {
+		in := replicaInput("")
+		for _, w := range model.Decide(cfg, in).Writes {
+			if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+				in.Local.Slices = append(in.Local.Slices, s)
+			}
+		}
+		delete(in.Peers, "b")
+		for _, w := range model.Decide(cfg, in).Writes {
+			if _, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+				t.Errorf("%s %s", w.Verb, w.Object.GetName())
+			}
+		}
+	})
+}
+
+// TestDeleteReplica: a replica goes once whoever it was made from says so. A
+// peer that is dead, or was never heard, delays that only if something of it is
+// in use here, and absence alone deletes nothing.
+func TestDeleteReplica(t *testing.T) {
+	b := func(in *model.Input, change func(*model.Peer)) {
+		p := model.Peer{Health: model.Live, Synced: true, Confirmed: true, Reads: true}
+		change(&p)
+		in.Peers["b"] = p
+	}
+	gone := func(in *model.Input) { b(in, func(*model.Peer) {}) }
+	c := func(in *model.Input, p model.Peer) { in.Peers["c"] = p }
+	inUse := func(in *model.Input, id string) {
+		s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}}}
+		s.Name, s.Namespace = "cart-of-"+id, key.Namespace
+		s.Labels = map[string]string{discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelCluster: id}
+		in.Local.Slices = []*discoveryv1.EndpointSlice{s}
+	}
+	published := func(format int32) model.Published {
+		return model.Published{Service: &v1alpha1.PublishedService{Spec: v1alpha1.PublishedServiceSpec{
+			FormatVersion: format, Cluster: "b", Service: v1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name},
+			Role: v1alpha1.RoleSource, Template: &v1alpha1.ServiceTemplate{},
+		}}}
+	}
+	for name, test := range map[string]struct {
+		change  func(*model.Input)
+		deleted bool
+	}{
+		"its Service is gone":                {gone, true},
+		"its cluster is not confirmed":       {func(in *model.Input) { b(in, func(p *model.Peer) { p.Confirmed = false }) }, false},
+		"its cluster is dead":                {func(in *model.Input) { in.Peers["b"] = model.Peer{Health: model.Expired} }, false},
+		"its cluster was listed and is dead": {func(in *model.Input) { in.Peers["b"] = model.Peer{Health: model.Expired, Synced: true} }, false},
+		"its cluster is forgotten":           {func(in *model.Input) { in.Peers["b"] = model.Peer{Health: model.Expired, Forgotten: true} }, true},
+		"its cluster is not known": {func(in *model.Input) {
+			delete(in.Peers, "b")
+			c(in, model.Peer{Health: model.Live, Synced: true, Confirmed: true})
+		}, false},
+		"its format is unknown": {func(in *model.Input) { b(in, func(p *model.Peer) { p.Published = published(99) }) }, false},
+		"it is seen, and not all is listed": {func(in *model.Input) {
+			b(in, func(p *model.Peer) { p.Synced, p.Confirmed, p.Published = false, false, published(1) })
+		}, false},
+		"another is dead":            {func(in *model.Input) { gone(in); c(in, model.Peer{Health: model.Expired}) }, true},
+		"another is dead and in use": {func(in *model.Input) { gone(in); c(in, model.Peer{Health: model.Expired}); inUse(in, "c") }, false},
+		"another is silent":          {func(in *model.Input) { gone(in); c(in, model.Peer{Health: model.Stale}) }, false},
+		"another was not listed yet": {func(in *model.Input) { gone(in); c(in, model.Peer{Health: model.Live}) }, false},
+		"all are dead": {func(in *model.Input) {
+			in.Peers["b"] = model.Peer{Health: model.Expired}
+			c(in, model.Peer{Health: model.Expired})
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(0)
+			in.Local.Service.Labels = map[string]string{v1alpha1.LabelReplica: "b"}
+			in.Local.Service.Spec.Selector, in.Local.Slices = nil, nil
+			test.change(&in)
+			deleted := false
+			for _, w := range model.Decide(model.Config{Cluster: "a"}, in).Writes {
+				if _, ok := w.Object.(*corev1.Service); ok && w.Verb == model.Delete {
+					deleted = true
+				}
+			}
+			if deleted != test.deleted {
+				t.Errorf("deleted: %t", deleted)
+			}
+		})
+	}
+}
+
+// TestPartOfAView: a Service seen before its slices is not one without endpoints.
+func TestPartOfAView(t *testing.T) {
+	cfg := model.Config{Cluster: "a"}
+	in := replicaInput("", "")
+	in.Peers["b"].Published.Service.Spec.Total = 2
+	for _, w := range model.Decide(cfg, in).Writes {
+		if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+			in.Local.Slices = append(in.Local.Slices, s)
+		}
+	}
+	p := in.Peers["b"]
+	p.Published.Slices = nil
+	in.Peers["b"] = p
+	for _, w := range model.Decide(cfg, in).Writes {
+		if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+			t.Errorf("%s %s", w.Verb, s.Name)
+		}
+	}
+}
+
+// TestNamespaces: one that is missing is created only if that is asked for.
+func TestNamespaces(t *testing.T) {
+	in := replicaInput("")
+	in.Local = model.Local{}
+	in.Peers["b"].Published.Service.Spec.Role = v1alpha1.RoleSource
+	if r := model.Decide(model.Config{Cluster: "a"}, in); len(r.Writes) > 0 || r.Facts.Holds == "" {
+		t.Errorf("%v, %q", r.Writes, r.Facts.Holds)
+	}
+	r := model.Decide(model.Config{Cluster: "a", CreateNamespaces: true}, in)
+	if ns, ok := r.Writes[0].Object.(*corev1.Namespace); !ok || len(r.Writes) != 1 || len(ns.Labels) > 0 {
+		t.Errorf("%v", r.Writes)
+	}
+	if r := model.Decide(model.Config{Cluster: "a", CreateNamespaces: true, Scope: model.Scope{Exclude: []string{key.Namespace}}}, in); len(r.Writes) > 0 {
+		t.Errorf("writes about an excluded namespace: %v", r.Writes)
+	}
+}
+
+// FuzzDecide feeds what people and other clusters write: annotations of any
+// kind and publications with anything in them. A selector is never lost, and a
+// Service of this cluster's own never deleted.
+func FuzzDecide(f *testing.F) {
+	f.Add("union", "50%", "10s", `{"app":"cart"}`, "source", "10.1.0.1", int32(1), int64(3), "Joining")
+	f.Add("receiver", "x", "-1", `{`, "candidate", "", int32(0), int64(-1), "")
+	f.Add("source", "", "", "", "none", "::1", int32(9), int64(0), "Committed")
+	f.Fuzz(func(t *testing.T, mode, ready, stable, saved, role, address string, format int32, turn int64, phase string) {
+		in := replicaInput("z")
+		in.Local.Service.Annotations = map[string]string{
+			v1alpha1.AnnotationMode: mode, v1alpha1.AnnotationMinReady: ready, v1alpha1.AnnotationStableFor: stable, v1alpha1.AnnotationRole: role,
+			v1alpha1.AnnotationTo: address, v1alpha1.AnnotationPrefer: saved,
+		}
+		if len(saved) > 0 {
+			in.Local.Service.Annotations[v1alpha1.AnnotationSelector] = saved
+		}
+		pub := in.Peers["b"].Published
+		pub.Service.Spec.FormatVersion, pub.Service.Spec.Role, pub.Service.Spec.Mode = format, v1alpha1.Role(role), v1alpha1.Mode(mode)
+		pub.Service.Spec.Handover = &v1alpha1.Handover{Turn: turn, Phase: v1alpha1.Phase(phase), Heirs: []string{"a", address}, Need: format}
+		pub.Slices[0].Spec.Endpoints[0].Addresses = nil
+		if address != "" {
+			pub.Slices[0].Spec.Endpoints[0].Addresses = []string{address}
+		}
+		in.Published.Service = pub.Service.DeepCopy()
+		for _, w := range model.Decide(model.Config{Cluster: "a", Namespace: "sync"}, in).Writes {
+			s, ok := w.Object.(*corev1.Service)
+			if !ok {
+				continue
+			}
+			if w.Verb == model.Delete {
+				t.Error("deletes a Service")
+			}
+			if len(s.Spec.Selector) == 0 && s.Annotations[v1alpha1.AnnotationSelector] != `{"app":"cart"}` {
+				t.Errorf("loses the selector: %v", s.Annotations)
+			}
+		}
+	})
+}
+
+// BenchmarkDecide is a Service of twenty endpoints for which there is nothing
+// to do: a restart has one such for every Service of every cluster.
+func BenchmarkDecide(b *testing.B) {
+	cfg := model.Config{Cluster: "a", Namespace: "sync"}
+	in := replicaInput(make([]string, 20)...)
+	r := model.Decide(cfg, in)
+	carry(&in, r)
+	for _, w := range r.Writes {
+		if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+			in.Local.Slices = append(in.Local.Slices, s)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := model.Decide(cfg, in); len(r.Writes) > 0 {
+			b.Fatal(r.Writes)
+		}
+	}
+}

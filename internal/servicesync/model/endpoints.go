@@ -1,0 +1,172 @@
+package model
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+)
+
+// perSlice is how many endpoints a slice holds at most.
+const perSlice = 100
+
+// kind is what all endpoints of a slice have in common.
+type kind struct {
+	family discoveryv1.AddressType
+	ports  string // as JSON, in the order of their names
+}
+
+// gather collects the endpoints of slices, each once, by kind and address.
+func gather(all []*discoveryv1.EndpointSlice) map[kind]map[string]v1alpha1.Endpoint {
+	found := make(map[kind]map[string]v1alpha1.Endpoint)
+	for _, s := range all {
+		k := kind{s.AddressType, encodePorts(s.Ports)}
+		for _, e := range s.Endpoints {
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			if found[k] == nil {
+				found[k] = make(map[string]v1alpha1.Endpoint)
+			}
+			ours := strip(e)
+			// While an endpoint moves between slices it is in both: the better one counts.
+			if old, twice := found[k][e.Addresses[0]]; !twice || !old.Ready && ours.Ready {
+				found[k][e.Addresses[0]] = ours
+			}
+		}
+	}
+	return found
+}
+
+// strip leaves of an endpoint what means something elsewhere.
+func strip(e discoveryv1.Endpoint) v1alpha1.Endpoint {
+	ready := e.Conditions.Ready == nil || *e.Conditions.Ready
+	serving := ready
+	if e.Conditions.Serving != nil {
+		serving = *e.Conditions.Serving
+	}
+	return v1alpha1.Endpoint{
+		Addresses:   slices.Clone(e.Addresses),
+		Hostname:    deref(e.Hostname),
+		Zone:        deref(e.Zone),
+		Ready:       ready,
+		Serving:     serving,
+		Terminating: deref(e.Conditions.Terminating),
+	}
+}
+
+func deref[T any](p *T) T {
+	var zero T
+	if p == nil {
+		return zero
+	}
+	return *p
+}
+
+// encodePorts is the same for the same set of ports.
+func encodePorts(ports []discoveryv1.EndpointPort) string {
+	ports = slices.Clone(ports)
+	slices.SortFunc(ports, func(a, b discoveryv1.EndpointPort) int {
+		return cmp.Or(cmp.Compare(deref(a.Name), deref(b.Name)), cmp.Compare(deref(a.Port), deref(b.Port)))
+	})
+	out, err := json.Marshal(ports)
+	if err != nil {
+		panic(err) // plain values
+	}
+	return string(out)
+}
+
+func decodePorts(encoded string) []discoveryv1.EndpointPort {
+	var ports []discoveryv1.EndpointPort
+	if err := json.Unmarshal([]byte(encoded), &ports); err != nil {
+		panic(err) // what encodePorts gave
+	}
+	return ports
+}
+
+// pack distributes endpoints over slices so that whatever is published already
+// stays where it is: what is gone leaves a gap, what is new fills gaps of the
+// fullest slices first.
+func pack(service types.NamespacedName, found map[kind]map[string]v1alpha1.Endpoint, published []*v1alpha1.PublishedSlice) map[string]v1alpha1.PublishedSliceSpec {
+	packed := make(map[string]v1alpha1.PublishedSliceSpec)
+	for k, endpoints := range found {
+		packKind(packed, service, k, endpoints, published)
+	}
+	return packed
+}
+
+func packKind(packed map[string]v1alpha1.PublishedSliceSpec, service types.NamespacedName, k kind, endpoints map[string]v1alpha1.Endpoint, published []*v1alpha1.PublishedSlice) {
+	prefix := clip(service.Name) + "-" + digest(service.Namespace, service.Name, string(k.family), k.ports) + "-"
+	fill := make(map[string][]v1alpha1.Endpoint)
+	rest := maps.Clone(endpoints)
+	for _, s := range published {
+		if len(s.Name) <= len(prefix) || s.Name[:len(prefix)] != prefix {
+			continue
+		}
+		for _, e := range s.Spec.Endpoints {
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			if now, still := rest[e.Addresses[0]]; still && len(fill[s.Name]) < perSlice {
+				fill[s.Name] = append(fill[s.Name], now)
+				delete(rest, e.Addresses[0])
+			}
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(fill), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(fill[b]), len(fill[a])), cmp.Compare(a, b))
+	})
+	for _, address := range slices.Sorted(maps.Keys(rest)) {
+		for len(names) > 0 && len(fill[names[0]]) >= perSlice {
+			names = names[1:]
+		}
+		if len(names) == 0 {
+			names = []string{free(prefix, fill)}
+		}
+		fill[names[0]] = append(fill[names[0]], rest[address])
+	}
+	for name, endpoints := range fill {
+		slices.SortFunc(endpoints, func(a, b v1alpha1.Endpoint) int { return cmp.Compare(a.Addresses[0], b.Addresses[0]) })
+		packed[name] = v1alpha1.PublishedSliceSpec{AddressType: k.family, Ports: decodePorts(k.ports), Endpoints: endpoints}
+	}
+}
+
+// free is the first name that is not taken.
+func free(prefix string, taken map[string][]v1alpha1.Endpoint) string {
+	for i := 0; ; i++ {
+		name := prefix + strconv.Itoa(i)
+		if _, ok := taken[name]; !ok {
+			return name
+		}
+	}
+}
+
+// count counts endpoints by address of one family: those of a dual-stack
+// Service are in two slices. The family with the most counts.
+func count(found map[kind]map[string]v1alpha1.Endpoint) (ready, total int) {
+	type tally struct{ ready, total map[string]bool }
+	families := make(map[discoveryv1.AddressType]tally)
+	for k, endpoints := range found {
+		t, ok := families[k.family]
+		if !ok {
+			t = tally{make(map[string]bool), make(map[string]bool)}
+			families[k.family] = t
+		}
+		for address, e := range endpoints {
+			t.total[address] = true
+			if e.Ready {
+				t.ready[address] = true
+			}
+		}
+	}
+	for _, t := range families {
+		ready, total = max(ready, len(t.ready)), max(total, len(t.total))
+	}
+	return ready, total
+}

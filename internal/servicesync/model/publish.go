@@ -1,0 +1,176 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+)
+
+// template is the Service as a replica needs it.
+func template(s *corev1.Service) *v1alpha1.ServiceTemplate {
+	t := &v1alpha1.ServiceTemplate{
+		Created:                       s.CreationTimestamp,
+		Labels:                        carried(s.Labels),
+		Annotations:                   carried(s.Annotations),
+		Type:                          s.Spec.Type,
+		Headless:                      s.Spec.ClusterIP == corev1.ClusterIPNone,
+		ExternalName:                  s.Spec.ExternalName,
+		Selector:                      selectorOf(s),
+		SessionAffinity:               s.Spec.SessionAffinity,
+		SessionAffinityConfig:         s.Spec.SessionAffinityConfig.DeepCopy(),
+		IPFamilies:                    slices.Clone(s.Spec.IPFamilies),
+		InternalTrafficPolicy:         clone(s.Spec.InternalTrafficPolicy),
+		ExternalTrafficPolicy:         s.Spec.ExternalTrafficPolicy,
+		TrafficDistribution:           clone(s.Spec.TrafficDistribution),
+		PublishNotReadyAddresses:      s.Spec.PublishNotReadyAddresses,
+		LoadBalancerClass:             clone(s.Spec.LoadBalancerClass),
+		AllocateLoadBalancerNodePorts: clone(s.Spec.AllocateLoadBalancerNodePorts),
+		LoadBalancerSourceRanges:      slices.Clone(s.Spec.LoadBalancerSourceRanges),
+	}
+	if t.Type == "" {
+		t.Type = corev1.ServiceTypeClusterIP
+	}
+	for _, p := range s.Spec.Ports {
+		p.NodePort = 0
+		p.AppProtocol = clone(p.AppProtocol)
+		t.Ports = append(t.Ports, p)
+	}
+	if s.Annotations[v1alpha1.AnnotationImportType] == string(corev1.ServiceTypeClusterIP) && t.Type != corev1.ServiceTypeExternalName {
+		t.Type, t.ExternalTrafficPolicy = corev1.ServiceTypeClusterIP, ""
+		t.LoadBalancerClass, t.AllocateLoadBalancerNodePorts, t.LoadBalancerSourceRanges = nil, nil, nil
+	}
+	return t
+}
+
+// carried is what of labels or annotations goes along: all but what other
+// tools or this one say about the object where it is.
+func carried(all map[string]string) map[string]string {
+	out := make(map[string]string)
+	for k, v := range all {
+		domain, _, _ := strings.Cut(k, "/")
+		switch {
+		case domain == v1alpha1.GroupName, k == v1alpha1.AnnotationModeCompat, k == corev1.LastAppliedConfigAnnotation:
+		case domain == "meta.helm.sh", domain == "argocd.argoproj.io", domain == "kustomize.toolkit.fluxcd.io", domain == "helm.toolkit.fluxcd.io":
+			// A replica is nobody's release: a tool that finds its mark would delete it.
+		default:
+			out[k] = v
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
+
+// publish decides what the cluster publishes of the Service.
+func (d *decision) publish() {
+	me := d.me.PublishedServiceSpec
+	me.Seen, me.Handover = d.seen, d.handover
+	switch {
+	case d.inScope && d.svc != nil && d.toPublish():
+	case len(d.seen) == 0:
+		return
+	case d.svc == nil || !d.inScope:
+		me.Role, me.Handover, me.Template, me.Exported = v1alpha1.RoleNone, nil, nil, nil
+		me.Ready, me.Total, me.Mode, me.Asked, me.To, me.Replica = 0, 0, "", false, "", false
+	}
+	d.publication = &me
+	if gives(me.Role) || me.Role == v1alpha1.RoleCandidate {
+		d.published = pack(d.in.Service, d.own, d.in.Published.Slices)
+	}
+}
+
+// toPublish reports whether the Service itself is published, rather than
+// answers only. A plain replica is not.
+func (d *decision) toPublish() bool {
+	if d.me.Mode != v1alpha1.ModeNone || d.me.Asked || d.handover != nil || d.me.Exported != nil {
+		return true
+	}
+	if !d.me.Replica {
+		return !d.cfg.ExportedOnly || d.me.Role != v1alpha1.RoleSource
+	}
+	return d.me.Role != v1alpha1.RoleReceiver || len(d.own) > 0
+}
+
+func (d *decision) publicationLabels() map[string]string {
+	return map[string]string{
+		v1alpha1.LabelCluster:   string(d.cfg.Cluster),
+		v1alpha1.LabelNamespace: d.in.Service.Namespace,
+		v1alpha1.LabelService:   d.in.Service.Name,
+	}
+}
+
+// planPublication orders the writes so that whoever reads any prefix of them
+// sees no endpoint missing that is neither gone nor replaced: what is added
+// first, then the Service, then what is taken away.
+func (d *decision) planPublication() {
+	have := make(map[string]*v1alpha1.PublishedSlice)
+	for _, s := range d.in.Published.Slices {
+		have[s.Name] = s
+	}
+	var grow, shrink []Write
+	for _, name := range slices.Sorted(maps.Keys(d.published)) {
+		spec := d.published[name]
+		spec.Cluster, spec.Service = string(d.cfg.Cluster), d.me.Service
+		old, exists := have[name]
+		delete(have, name)
+		if exists {
+			spec.Changed = old.Spec.Changed
+			if equality.Semantic.DeepEqual(old.Spec, spec) {
+				continue
+			}
+		}
+		spec.Changed = &metav1.MicroTime{Time: d.in.Now.Truncate(time.Microsecond)}
+		next := &v1alpha1.PublishedSlice{Spec: spec}
+		if !exists {
+			next.Name, next.Namespace, next.Labels = name, d.cfg.Namespace, d.publicationLabels()
+			grow = append(grow, Write{Create, Publications, next, nil, "publish endpoints"})
+			continue
+		}
+		next.ObjectMeta = *old.ObjectMeta.DeepCopy()
+		w := Write{Update, Publications, next, old, "publish changed endpoints"}
+		if len(spec.Endpoints) >= len(old.Spec.Endpoints) {
+			grow = append(grow, w)
+		} else {
+			shrink = append(shrink, w)
+		}
+	}
+	d.writes = append(d.writes, grow...)
+	d.planPublishedService()
+	d.writes = append(d.writes, shrink...)
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		d.writes = append(d.writes, Write{Delete, Publications, have[name], nil, "these endpoints are no longer published"})
+	}
+}
+
+func (d *decision) planPublishedService() {
+	old := d.in.Published.Service
+	switch {
+	case d.publication == nil && old == nil:
+	case d.publication == nil:
+		d.writes = append(d.writes, Write{Delete, Publications, old, nil, "there is nothing to publish any more"})
+	case old == nil:
+		next := &v1alpha1.PublishedService{Spec: *d.publication}
+		next.Name, next.Namespace, next.Labels = PublicationName(d.in.Service), d.cfg.Namespace, d.publicationLabels()
+		d.writes = append(d.writes, Write{Create, Publications, next, nil, "publish the Service"})
+	case !equality.Semantic.DeepEqual(old.Spec, *d.publication):
+		next := old.DeepCopy()
+		next.Spec = *d.publication
+		d.writes = append(d.writes, Write{Update, Publications, next, old, "publish the changed Service"})
+	}
+}

@@ -1,0 +1,247 @@
+package model
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+)
+
+// imported is the EndpointSlice for a published slice of a cluster.
+func (d *decision) imported(id ClusterID, p *v1alpha1.PublishedSlice) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{AddressType: p.Spec.AddressType}
+	s.Name = clip(d.in.Service.Name) + "-" + digest(string(id), p.Name)
+	s.Namespace = d.in.Service.Namespace
+	s.Labels = map[string]string{
+		discoveryv1.LabelServiceName: d.in.Service.Name,
+		discoveryv1.LabelManagedBy:   v1alpha1.ManagedBy,
+		v1alpha1.LabelCluster:        string(id),
+	}
+	s.Annotations = map[string]string{v1alpha1.AnnotationSlice: p.Name}
+	for _, port := range p.Spec.Ports {
+		s.Ports = append(s.Ports, *port.DeepCopy())
+	}
+	for _, e := range p.Spec.Endpoints {
+		if len(e.Addresses) > 0 && !d.held(e.Addresses) {
+			s.Endpoints = append(s.Endpoints, importedEndpoint(e))
+		}
+	}
+	d.belong(s)
+	return s
+}
+
+// belong marks a slice as one of the Service.
+func (d *decision) belong(s *discoveryv1.EndpointSlice) {
+	delete(s.Labels, corev1.IsHeadlessService)
+	if d.svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		s.Labels[corev1.IsHeadlessService] = ""
+	}
+	s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: d.svc.Name, UID: d.svc.UID}}
+}
+
+// unexpired is a slice as it is, before it was marked as expired.
+func unexpired(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s = s.DeepCopy()
+	if s.Annotations[v1alpha1.AnnotationStale] == v1alpha1.StaleExpired {
+		for i := range s.Endpoints {
+			c := &s.Endpoints[i].Conditions
+			c.Ready, c.Terminating = ptr(deref(c.Ready) || deref(c.Serving)), ptr(false)
+		}
+	}
+	return s
+}
+
+// held reports whether the cluster's own endpoints hold an address: where pod
+// ranges overlap, the address means the own pod here.
+func (d *decision) held(addresses []string) bool {
+	for _, endpoints := range d.own {
+		if _, ok := endpoints[addresses[0]]; ok {
+			d.warn("AddressTwice", "an endpoint of another cluster has the address "+addresses[0]+" of one of this cluster, and is left out: their pod ranges overlap")
+			return true
+		}
+	}
+	return false
+}
+
+func importedEndpoint(e v1alpha1.Endpoint) discoveryv1.Endpoint {
+	out := discoveryv1.Endpoint{
+		Addresses:  slices.Clone(e.Addresses),
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr(e.Ready), Serving: ptr(e.Serving), Terminating: ptr(e.Terminating)},
+	}
+	if e.Hostname != "" {
+		out.Hostname = ptr(e.Hostname)
+	}
+	if e.Zone != "" {
+		out.Zone = ptr(e.Zone)
+	}
+	return out
+}
+
+// countPublished counts the endpoints of published slices.
+func countPublished(all []*v1alpha1.PublishedSlice) (ready, total int) {
+	found := make(map[kind]map[string]v1alpha1.Endpoint)
+	for _, s := range all {
+		k := kind{family: s.Spec.AddressType}
+		if found[k] == nil {
+			found[k] = make(map[string]v1alpha1.Endpoint)
+		}
+		for _, e := range s.Spec.Endpoints {
+			if len(e.Addresses) > 0 && !found[k][e.Addresses[0]].Ready {
+				found[k][e.Addresses[0]] = e
+			}
+		}
+	}
+	return count(found)
+}
+
+// hint tells proxies to prefer endpoints of the own cluster, or of their zone.
+// Hints are all or nothing: one ready endpoint without any and they are
+// ignored. So those of other clusters have some exactly if the own ones do.
+func (d *decision) hint() {
+	d.unhint()
+	local := d.svc.Annotations[v1alpha1.AnnotationPrefer] == v1alpha1.PreferLocal
+	zones := d.svc.Spec.TrafficDistribution != nil
+	if !local && !zones {
+		return
+	}
+	if d.ready > 0 && !d.ownHinted() {
+		if local {
+			d.warn("PreferLocalWithoutHints", "endpoints of this cluster have no zone hints, so that none are preferred: set trafficDistribution: PreferSameZone on the Service, and see that its nodes have zones")
+		}
+		return
+	}
+	if d.ready == 0 && !zones {
+		return // there is nothing to prefer
+	}
+	zoneOf := func(s *discoveryv1.EndpointSlice, e discoveryv1.Endpoint) string {
+		if d.ready > 0 && (local || deref(e.Zone) == "") {
+			return s.Labels[v1alpha1.LabelCluster] // no node is there
+		}
+		return deref(e.Zone)
+	}
+	for _, s := range d.slices {
+		for i, e := range s.Endpoints {
+			if !deref(e.Conditions.Ready) {
+				continue
+			}
+			zone := zoneOf(s, e)
+			if zone == "" {
+				d.unhint()
+				return
+			}
+			s.Endpoints[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
+		}
+	}
+}
+
+// unhint takes all hints away.
+func (d *decision) unhint() {
+	for _, s := range d.slices {
+		for i := range s.Endpoints {
+			s.Endpoints[i].Hints = nil
+		}
+	}
+}
+
+// ownHinted reports whether all ready endpoints of the cluster have hints.
+func (d *decision) ownHinted() bool {
+	for _, s := range d.in.Local.Slices {
+		if d.ours[s.Name] != nil || d.leftBehind(s) {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if (e.Conditions.Ready == nil || *e.Conditions.Ready) && (e.Hints == nil || len(e.Hints.ForZones) == 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// compareSlices says how to get from the slices that there are to those to
+// have. More is done before anything else, less after it.
+func compareSlices(have, want map[string]*discoveryv1.EndpointSlice) (grow, shrink []Write) {
+	have = maps.Clone(have)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		next, old := want[name], have[name]
+		delete(have, name)
+		of := next.Labels[v1alpha1.LabelCluster]
+		if old == nil {
+			grow = append(grow, Write{Create, Own, next, nil, "use endpoints of " + of})
+			continue
+		}
+		next.ObjectMeta = merged(old.ObjectMeta, next.ObjectMeta)
+		next.TypeMeta = old.TypeMeta
+		if equality.Semantic.DeepEqual(old, next) {
+			continue
+		}
+		w := Write{Update, Own, next, old, "follow the endpoints of " + of}
+		if readyIn(next) >= readyIn(old) {
+			grow = append(grow, w)
+		} else {
+			shrink = append(shrink, w)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		shrink = append(shrink, Write{Delete, Own, have[name], nil, "endpoints of " + have[name].Labels[v1alpha1.LabelCluster] + " are used no more"})
+	}
+	return grow, shrink
+}
+
+func readyIn(s *discoveryv1.EndpointSlice) int {
+	n := 0
+	for _, e := range s.Endpoints {
+		if deref(e.Conditions.Ready) {
+			n++
+		}
+	}
+	return n
+}
+
+// merged is what there is, with the labels, annotations and owners to have.
+func merged(old, want metav1.ObjectMeta) metav1.ObjectMeta {
+	next := *old.DeepCopy()
+	next.Labels, next.Annotations, next.OwnerReferences = want.Labels, want.Annotations, want.OwnerReferences
+	return next
+}
+
+// leftOvers are what Kubernetes leaves behind when a selector is taken away.
+func (d *decision) leftOvers() []Object {
+	if d.svc == nil || d.leftIsAll() {
+		return nil
+	}
+	var left []Object
+	// The Endpoints go first: as long as they are there, Kubernetes mirrors them
+	// to a new slice for each that is deleted.
+	if e := d.in.Local.Endpoints; e != nil && len(d.svc.Spec.Selector) == 0 && d.svc.Annotations[v1alpha1.AnnotationSelector] != "" &&
+		(e.Labels["endpoints.kubernetes.io/managed-by"] == "endpoint-controller" || e.Annotations["endpoints.kubernetes.io/last-change-trigger-time"] != "") {
+		left = append(left, e)
+	}
+	for _, s := range d.in.Local.Slices {
+		if d.leftBehind(s) {
+			left = append(left, s)
+		}
+	}
+	return left
+}
+
+// leftIsAll reports whether what is left behind is ready, and nothing else is
+// in use: whoever was to give instead has gone, too. Then it stays until
+// somebody gives.
+func (d *decision) leftIsAll() bool {
+	left, now := 0, 0
+	for _, s := range d.in.Local.Slices {
+		if d.leftBehind(s) {
+			left += readyIn(s)
+		}
+	}
+	for _, s := range d.ours {
+		now += readyIn(s)
+	}
+	return left > 0 && (now == 0 || d.slices != nil && d.readyAmong(d.slices) == 0)
+}

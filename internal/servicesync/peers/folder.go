@@ -1,0 +1,190 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// settle is how long a folder must be still before it is read: a file is
+	// written in steps.
+	settle = 100 * time.Millisecond
+	// look is how often it is read though nothing was noticed: not every file
+	// system tells.
+	look = 10 * time.Second
+	// tooLarge is more than any kubeconfig has.
+	tooLarge = 1 << 20
+)
+
+// Folder finds a peer in each file of a folder: its name is the file's,
+// without .yaml, .yml, .conf, .config or .kubeconfig. Names that begin with a dot are
+// passed over. A file that can no longer be read leaves its peer as it was.
+func Folder(path string) Source { return &folder{path: path} }
+
+// Files finds one peer in each named file, and notices when it changes.
+// A value is a path, or a path, # and a context.
+func Files(byName map[string]string) Source { return &folder{files: byName} }
+
+type folder struct {
+	path  string
+	files map[string]string
+}
+
+func (f *folder) Run(ctx context.Context, found func([]Peer)) error {
+	last := f.read(nil)
+	found(last)
+	var events chan fsnotify.Event // nil, and so silent, where the system cannot tell
+	var faults chan error
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer func() { _ = w.Close() }()
+		events, faults = w.Events, w.Errors
+	}
+	poll := time.NewTicker(look)
+	defer poll.Stop()
+	for {
+		if w != nil {
+			f.watch(w)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-events:
+			if !quiet(ctx, events) {
+				return nil
+			}
+		case lost := <-faults:
+			_ = lost // a look at everything finds what it kept to itself
+		case <-poll.C:
+		}
+		now := f.read(last)
+		if !same(last, now) {
+			last = now
+			found(now)
+		}
+	}
+}
+
+// watch watches the folders that are there; for those that are not yet, it is
+// called again.
+func (f *folder) watch(w *fsnotify.Watcher) {
+	dirs := map[string]bool{}
+	if f.path != "" {
+		dirs[f.path] = true
+	}
+	for _, file := range f.files {
+		path, _, _ := strings.Cut(file, "#")
+		dirs[filepath.Dir(path)] = true
+	}
+	for dir := range dirs {
+		_ = w.Add(dir) // what cannot be watched is polled
+	}
+}
+
+// quiet waits until events have stopped for a while; false: ctx is over.
+func quiet(ctx context.Context, events <-chan fsnotify.Event) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-events:
+		case <-time.After(settle):
+			return true
+		}
+	}
+}
+
+// read reads everything anew; before is what there was.
+func (f *folder) read(before []Peer) []Peer {
+	var peers []Peer
+	for name, file := range f.files {
+		path, context, _ := strings.Cut(file, "#")
+		peers = append(peers, keep(before, readFile(name, path, context)))
+	}
+	if f.path == "" {
+		return peers
+	}
+	entries, err := os.ReadDir(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return peers
+	}
+	if err != nil {
+		// Unreadable is not empty: who was there stays.
+		for _, p := range before {
+			if filepath.Dir(p.Origin) == filepath.Clean(f.path) {
+				peers = append(peers, p)
+			}
+		}
+		return append(peers, Peer{Name: filepath.Base(f.path), Origin: f.path, Err: fmt.Errorf("read folder of kubeconfigs: %w", err)})
+	}
+	for _, e := range entries {
+		path := filepath.Join(f.path, e.Name())
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			continue
+		}
+		peers = append(peers, keep(before, readFile(stem(e.Name()), path, "")))
+	}
+	return peers
+}
+
+func readFile(name, path, context string) Peer {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > tooLarge {
+		err = fmt.Errorf("%s is no kubeconfig: it has %d bytes", path, info.Size())
+	}
+	if err != nil {
+		return Peer{Name: name, Origin: path, Err: err}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Peer{Name: name, Origin: path, Err: err}
+	}
+	return parse(name, path, data, context, full)
+}
+
+// keep is p, with the connection that it had before where it now has none.
+func keep(before []Peer, p Peer) Peer {
+	if p.Err == nil {
+		return p
+	}
+	for _, b := range before {
+		if b.Name == p.Name && b.Config != nil {
+			b.Err = fmt.Errorf("%w; going on with what it said before", p.Err)
+			return b
+		}
+	}
+	return p
+}
+
+// stem is the file's name without an extension that kubeconfigs go by.
+func stem(file string) string {
+	switch ext := filepath.Ext(file); ext {
+	case ".yaml", ".yml", ".conf", ".config", ".kubeconfig":
+		return strings.TrimSuffix(file, ext)
+	}
+	return file
+}
+
+// same tells whether nothing has changed for anybody.
+func same(a, b []Peer) bool {
+	essence := func(peers []Peer) map[string]string {
+		m := make(map[string]string, len(peers))
+		for _, p := range peers {
+			m[p.Name+"\n"+p.Origin] = fmt.Sprint(p.Fingerprint, p.Err)
+		}
+		return m
+	}
+	return reflect.DeepEqual(essence(a), essence(b))
+}

@@ -1,0 +1,137 @@
+// Package queue orders work: live changes go ahead of the backlog that a
+// restart or a new peer brings. It never holds a key twice, never hands one to
+// two workers at once, and does no work itself.
+package queue
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+const (
+	// backlogTurn is which pop goes to the backlog though live keys wait: it is
+	// slow then, but never stands still.
+	backlogTurn = 16
+	// liveRetries is how often a key that fails stays live.
+	liveRetries = 4
+)
+
+// Queue is a work queue of two lanes, with a backoff for each key that fails.
+// It is safe for concurrent use. Get, Done, Forget and ShutDown are the work
+// queue's own.
+type Queue[T comparable] struct {
+	workqueue.TypedRateLimitingInterface[T]
+	lanes *lanes[T]
+}
+
+// New makes a queue whose retries wait from first to last, doubling.
+func New[T comparable](first, last time.Duration) *Queue[T] {
+	l := &lanes[T]{marked: make(map[T]struct{}), waiting: make(map[T]place)}
+	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{Queue: l})
+	return &Queue[T]{
+		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[T](first, last),
+			workqueue.TypedRateLimitingQueueConfig[T]{
+				DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[T]{Queue: inner}),
+			}),
+		lanes: l,
+	}
+}
+
+// Live adds a key that has just changed; one that waits in the backlog comes
+// forward.
+func (q *Queue[T]) Live(key T) {
+	q.lanes.mark(key)
+	q.Add(key)
+}
+
+// Backlog adds a key that there is no hurry about. One that is live stays so.
+func (q *Queue[T]) Backlog(key T) { q.Add(key) }
+
+// Again adds a key that failed, after its backoff. One that goes on failing
+// joins the backlog.
+func (q *Queue[T]) Again(key T) {
+	if q.NumRequeues(key) < liveRetries {
+		q.lanes.mark(key)
+	}
+	q.AddRateLimited(key)
+}
+
+// Depth is how many keys wait in each lane.
+func (q *Queue[T]) Depth() (live, backlog int) {
+	q.lanes.mu.Lock()
+	defer q.lanes.mu.Unlock()
+	return q.lanes.live.Len(), q.lanes.backlog.Len()
+}
+
+// place is where a waiting key stands.
+type place struct {
+	lane *list.List
+	at   *list.Element
+}
+
+// lanes is the store behind the work queue, which calls Push, Pop, Touch and
+// Len under its own lock.
+type lanes[T comparable] struct {
+	mu            sync.Mutex
+	live, backlog list.List
+	waiting       map[T]place
+	marked        map[T]struct{} // live, from when they are marked until they are pushed or touched
+	pops          int
+}
+
+func (l *lanes[T]) mark(key T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marked[key] = struct{}{}
+}
+
+// Push adds a key that does not wait.
+func (l *lanes[T]) Push(key T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lane := &l.backlog
+	if _, ok := l.marked[key]; ok {
+		delete(l.marked, key)
+		lane = &l.live
+	}
+	l.waiting[key] = place{lane, lane.PushBack(key)}
+}
+
+// Touch is called for a key that is added while it waits.
+func (l *lanes[T]) Touch(key T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.marked[key]; !ok {
+		return
+	}
+	delete(l.marked, key)
+	if p := l.waiting[key]; p.lane == &l.backlog {
+		p.lane.Remove(p.at)
+		l.waiting[key] = place{&l.live, l.live.PushBack(key)}
+	}
+}
+
+// Pop takes the next key; there is one.
+func (l *lanes[T]) Pop() T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pops++
+	lane := &l.live
+	if lane.Len() == 0 || l.backlog.Len() > 0 && l.pops%backlogTurn == 0 {
+		lane = &l.backlog
+	}
+	key := lane.Remove(lane.Front()).(T)
+	delete(l.waiting, key)
+	return key
+}
+
+// Len is how many keys wait.
+func (l *lanes[T]) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.live.Len() + l.backlog.Len()
+}

@@ -1,0 +1,257 @@
+package servicesync
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+)
+
+// Report is how things stand, as the clusters' APIs have it.
+type Report struct {
+	Clusters []ClusterReport `json:"clusters"`
+	Services []ServiceReport `json:"services"`
+}
+
+// ClusterReport is how one cluster stands.
+type ClusterReport struct {
+	Cluster string `json:"cluster"`
+	// Renewed is the cluster's last sign of life, by its own clock; nil: none.
+	Renewed  *time.Time            `json:"renewed,omitempty"`
+	Complete bool                  `json:"complete"`
+	Services int32                 `json:"services"`
+	Peers    []v1alpha1.PeerStatus `json:"peers,omitempty"`
+	// Faults are what is wrong, for people.
+	Faults []string `json:"faults,omitempty"`
+}
+
+// ServiceReport is how a Service stands in one cluster.
+type ServiceReport struct {
+	Service string         `json:"service"`
+	Cluster string         `json:"cluster"`
+	Role    v1alpha1.Role  `json:"role"`
+	Mode    v1alpha1.Mode  `json:"mode,omitempty"`
+	Phase   v1alpha1.Phase `json:"phase,omitempty"`
+	// Ready counts the ready endpoints that are in use there, by the cluster they are of.
+	Ready map[string]int `json:"ready"`
+	// Stale are the clusters whose endpoints stand as they were last heard of.
+	Stale []string `json:"stale,omitempty"`
+	// Notes are conflicts, and what a migration waits for.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Inspect reports how Services stand in the clusters, and in those that are
+// seen in the store; of all Services, or of those named.
+func Inspect(ctx context.Context, clusters []Cluster, store *rest.Config, namespace string, services []types.NamespacedName) (*Report, error) {
+	report := &Report{Clusters: []ClusterReport{}, Services: []ServiceReport{}}
+	wanted := func(k types.NamespacedName) bool { return len(services) == 0 || slices.Contains(services, k) }
+	found := make(map[[2]string]*ServiceReport)
+	for _, c := range clusters {
+		a, err := newAPI(c.Config, Pace{QPS: -1}, fieldManager)
+		if err != nil {
+			return nil, err
+		}
+		if store == nil {
+			if err := report.readPublications(ctx, a, namespace, wanted, found); err != nil {
+				return nil, fmt.Errorf("read what %s publishes: %w", c.Name, err)
+			}
+		}
+		if err := readOwn(ctx, a, c.Name, wanted, found); err != nil {
+			return nil, fmt.Errorf("read cluster %s: %w", c.Name, err)
+		}
+	}
+	if store != nil {
+		a, err := newAPI(store, Pace{QPS: -1}, fieldManager)
+		if err != nil {
+			return nil, err
+		}
+		if err := report.readPublications(ctx, a, "", wanted, found); err != nil {
+			return nil, fmt.Errorf("read the store: %w", err)
+		}
+	}
+	for _, s := range found {
+		report.Services = append(report.Services, *s)
+	}
+	slices.SortFunc(report.Clusters, func(a, b ClusterReport) int { return strings.Compare(a.Cluster, b.Cluster) })
+	slices.SortFunc(report.Services, func(a, b ServiceReport) int {
+		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Cluster, b.Cluster))
+	})
+	return report, nil
+}
+
+// list reads all objects of a list's kind, a page at a time.
+func list[L runtime.Object](ctx context.Context, a *api, item runtime.Object, namespace string, fresh func() L, each func(L)) error {
+	client, resource, err := a.place(item)
+	if err != nil {
+		return err
+	}
+	next := ""
+	for {
+		page := fresh()
+		req := client.Get().Resource(resource).Param("limit", "500").Param("continue", next)
+		if namespace != "" {
+			req = req.Namespace(namespace)
+		}
+		if err := req.Do(ctx).Into(page); err != nil {
+			return fmt.Errorf("list %s: %w", resource, err)
+		}
+		each(page)
+		m, err := meta.ListAccessor(page)
+		if err != nil {
+			return err
+		}
+		if next = m.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+// readPublications reads leases and PublishedServices; of all namespaces of a
+// store, if namespace is "".
+func (r *Report) readPublications(ctx context.Context, a *api, namespace string, wanted func(types.NamespacedName) bool, found map[[2]string]*ServiceReport) error {
+	err := list(ctx, a, &v1alpha1.ClusterLease{}, namespace, func() *v1alpha1.ClusterLeaseList { return &v1alpha1.ClusterLeaseList{} }, func(page *v1alpha1.ClusterLeaseList) {
+		for _, l := range page.Items {
+			c := ClusterReport{Cluster: l.Name, Complete: l.Spec.Complete, Services: l.Spec.Services, Peers: l.Status.Peers}
+			if !l.Spec.RenewTime.IsZero() {
+				c.Renewed = &l.Spec.RenewTime.Time
+			}
+			for _, cond := range l.Status.Conditions {
+				if cond.Status == metav1.ConditionFalse {
+					c.Faults = append(c.Faults, cond.Message)
+				}
+			}
+			r.Clusters = append(r.Clusters, c)
+		}
+	})
+	if apierrors.IsNotFound(err) {
+		return errors.New("nothing is published there: xb servicesync does not run for it")
+	}
+	if err != nil {
+		return err
+	}
+	return list(ctx, a, &v1alpha1.PublishedService{}, namespace, func() *v1alpha1.PublishedServiceList { return &v1alpha1.PublishedServiceList{} }, func(page *v1alpha1.PublishedServiceList) {
+		for _, p := range page.Items {
+			if k := nameOf(p.Spec.Service); wanted(k) && p.Spec.Role != v1alpha1.RoleNone {
+				s := at(found, k, p.Spec.Cluster)
+				s.publication(&p)
+			}
+		}
+	})
+}
+
+// publication fills in what a PublishedService says.
+func (s *ServiceReport) publication(p *v1alpha1.PublishedService) {
+	s.Role, s.Mode = p.Spec.Role, p.Spec.Mode
+	if h := p.Spec.Handover; h != nil && h.Phase != v1alpha1.PhaseDone && h.Phase != v1alpha1.PhaseWithdrawn {
+		s.Phase = h.Phase
+	}
+	if p.Spec.Ready > 0 && s.Ready[s.Cluster] == 0 {
+		s.Ready[s.Cluster] = int(p.Spec.Ready)
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Status == metav1.ConditionTrue {
+			s.Notes = append(s.Notes, c.Message)
+		}
+	}
+}
+
+// at is the report of a Service in a cluster, made if there is none.
+func at(found map[[2]string]*ServiceReport, k types.NamespacedName, cluster string) *ServiceReport {
+	id := [2]string{k.String(), cluster}
+	if found[id] == nil {
+		found[id] = &ServiceReport{Service: k.String(), Cluster: cluster, Ready: map[string]int{}}
+	}
+	return found[id]
+}
+
+// readOwn reads a cluster's replicas, and which endpoints are in use of Services
+// that are shared.
+func readOwn(ctx context.Context, a *api, cluster string, wanted func(types.NamespacedName) bool, found map[[2]string]*ServiceReport) error {
+	err := list(ctx, a, &corev1.Service{}, "", func() *corev1.ServiceList { return &corev1.ServiceList{} }, func(page *corev1.ServiceList) {
+		for _, svc := range page.Items {
+			if k := key(&svc); svc.Labels[v1alpha1.LabelReplica] != "" && wanted(k) {
+				s := at(found, k, cluster)
+				if s.Role == "" {
+					s.Role = v1alpha1.RoleReceiver
+				}
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	counts := make(map[types.NamespacedName]map[string]int)
+	stale := make(map[types.NamespacedName]map[string]bool)
+	err = list(ctx, a, &discoveryv1.EndpointSlice{}, "", func() *discoveryv1.EndpointSliceList { return &discoveryv1.EndpointSliceList{} }, func(page *discoveryv1.EndpointSliceList) {
+		for _, e := range page.Items {
+			k := labelled(&e, discoveryv1.LabelServiceName)
+			if found[[2]string{k.String(), cluster}] == nil {
+				continue
+			}
+			from := e.Labels[v1alpha1.LabelCluster]
+			if from == "" {
+				from = cluster
+			}
+			if counts[k] == nil {
+				counts[k], stale[k] = make(map[string]int), make(map[string]bool)
+			}
+			if e.Annotations[v1alpha1.AnnotationStale] != "" {
+				stale[k][from] = true
+			}
+			counts[k][from] += readyIn(&e)
+		}
+	})
+	for k, ready := range counts {
+		s := at(found, k, cluster)
+		s.Ready, s.Stale = ready, slices.Sorted(maps.Keys(stale[k]))
+	}
+	return err
+}
+
+func readyIn(e *discoveryv1.EndpointSlice) int {
+	n := 0
+	for _, ep := range e.Endpoints {
+		if ep.Conditions.Ready == nil || *ep.Conditions.Ready {
+			n++
+		}
+	}
+	return n
+}
+
+// WhoIs is the name of the cluster behind an API, as its own lease says.
+func WhoIs(ctx context.Context, config *rest.Config, namespace string) (string, error) {
+	a, err := newAPI(config, Pace{QPS: -1}, fieldManager)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	err = list(ctx, a, &v1alpha1.ClusterLease{}, namespace, func() *v1alpha1.ClusterLeaseList { return &v1alpha1.ClusterLeaseList{} }, func(page *v1alpha1.ClusterLeaseList) {
+		for _, l := range page.Items {
+			names = append(names, l.Name)
+		}
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", fmt.Errorf("the cluster at %s does not run xb servicesync, or publishes to a store; say which cluster it is with --cluster", config.Host)
+	case err != nil:
+		return "", errors.New(explain(err, "the cluster at "+config.Host))
+	case len(names) != 1:
+		return "", fmt.Errorf("the cluster at %s does not say its name in namespace %s; say it with --cluster, or name another --namespace", config.Host, namespace)
+	}
+	return names[0], nil
+}

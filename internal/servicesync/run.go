@@ -1,0 +1,293 @@
+package servicesync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+)
+
+// Config is what a process does: for which clusters, with which peers.
+type Config struct {
+	// Clusters are those that this process works for; at least one.
+	Clusters []Cluster
+	// Peers finds the clusters to import from. It may name a cluster's self,
+	// which is passed over there.
+	Peers func(own Cluster, kube kubernetes.Interface) peers.Source
+	// Store is a shared API that clusters publish to, each in the namespace of its
+	// name; nil: each publishes in its own API, in Namespace.
+	Store *rest.Config
+	// Namespace is where a cluster's leader lease lies, and what it publishes in its
+	// own API. Peers are read there, too, if their kubeconfig names no other.
+	Namespace string
+	// Identity is this process's, for the leader lease: two processes that run at
+	// one time must differ in it, one that is started again should not. Empty:
+	// there is no other process, and nobody is asked who leads.
+	Identity string
+	// Scope and what follows are the model's.
+	Scope            model.Scope
+	CreateNamespaces bool
+	MinReady         intstr.IntOrString
+	StableFor        time.Duration
+	Endpoints        bool
+	ExportedOnly     bool
+	// Forget names clusters of which nothing shall be left.
+	Forget []string
+	// Lease is how long silence of this cluster says nothing to its peers.
+	Lease time.Duration
+	// Workers is how many Services are written at a time.
+	Workers int
+	Pace    Pace
+	Version string
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Cluster is one that a process works for.
+type Cluster struct {
+	Name   string
+	Config *rest.Config
+	// PodRanges are its pods' addresses, as CIDRs; empty: as its nodes say.
+	PodRanges []string
+}
+
+// Terms of the leader lease.
+const (
+	leaderTerm  = 15 * time.Second
+	leaderRenew = 10 * time.Second
+	leaderRetry = 2 * time.Second
+	leaderName  = "xb-servicesync"
+)
+
+// Run works for all clusters until ctx ends. What goes wrong in one, or with
+// one peer, is said and tried again.
+func Run(ctx context.Context, cfg Config) error {
+	m := newMetrics(cfg.Metrics)
+	g, ctx := errgroup.WithContext(ctx)
+	for _, cluster := range cfg.Clusters {
+		t := &term{cfg: cfg, cluster: cluster, metrics: m, log: cfg.Logger}
+		if len(cfg.Clusters) > 1 {
+			t.log = t.log.With("cluster", cluster.Name)
+		}
+		g.Go(func() error { return t.run(ctx) })
+	}
+	return g.Wait()
+}
+
+// term is the work for one cluster, from one election to the next.
+type term struct {
+	cfg     Config
+	cluster Cluster
+	metrics *metrics
+	log     *slog.Logger
+
+	own, publications *api
+	namespace         string // of publications
+	rights            metav1.Condition
+}
+
+// How long a term waits after one that failed: longer each time.
+const (
+	retry        = time.Second
+	longestRetry = 15 * time.Second
+)
+
+// connect makes the clients.
+func (t *term) connect() (err error) {
+	agent := "xb-servicesync/" + t.cfg.Version + " " + t.cluster.Name
+	if t.own, err = newAPI(t.cluster.Config, t.cfg.Pace, agent); err != nil {
+		return err
+	}
+	t.publications, t.namespace = t.own, t.cfg.Namespace
+	if t.cfg.Store != nil {
+		t.namespace = t.cluster.Name
+		t.publications, err = newAPI(t.cfg.Store, t.cfg.Pace, agent)
+	}
+	return err
+}
+
+// run holds one term after the other.
+func (t *term) run(ctx context.Context) error {
+	if err := t.connect(); err != nil {
+		return err
+	}
+	said, wait := "", retry
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := t.hold(ctx)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		why := explain(err, "cluster "+t.cluster.Name)
+		if time.Since(start) > longestRetry {
+			said, wait = "", retry
+		}
+		if why != said {
+			t.log.Error("service sync stopped; it is started again and again", "reason", why, "error", err)
+			said = why
+		}
+		pause(ctx, wait)
+		wait = min(2*wait, longestRetry)
+	}
+	return nil
+}
+
+// hold prepares the cluster, waits to be elected, and works until it no longer
+// leads, or ctx ends.
+func (t *term) hold(ctx context.Context) error {
+	rights, err := t.checkRights(ctx)
+	if err != nil {
+		return err
+	}
+	t.rights = rights
+	if err := t.ensureNamespace(ctx, t.own, t.cfg.Namespace); err != nil {
+		return err
+	}
+	if t.cfg.Identity == "" {
+		return t.lead(ctx)
+	}
+	leading := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: t.cfg.Namespace, Name: leaderName},
+			Client:     t.own.kube.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: t.cfg.Identity},
+		},
+		LeaseDuration: leaderTerm, RenewDeadline: leaderRenew, RetryPeriod: leaderRetry,
+		ReleaseOnCancel: true, Name: leaderName,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) { leading <- ctx },
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(id string) {
+				if id != t.cfg.Identity {
+					t.log.Info("another process leads", "leader", id)
+				}
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("make leader elector: %w", err)
+	}
+	// The lease is given back only once the work is over.
+	electing, release := context.WithCancel(context.WithoutCancel(ctx))
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		elector.Run(electing)
+	}()
+	defer func() {
+		release()
+		<-over
+	}()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-over:
+		return nil
+	case term := <-leading:
+		working, stop := context.WithCancel(term)
+		defer stop()
+		defer context.AfterFunc(ctx, stop)()
+		return t.lead(working)
+	}
+}
+
+// lead works for the cluster until ctx ends.
+func (t *term) lead(ctx context.Context) error {
+	gauge := t.metrics.leading.WithLabelValues(t.cluster.Name)
+	gauge.Set(1)
+	defer gauge.Set(0)
+	if err := t.prepare(ctx); err != nil {
+		return err
+	}
+	s, err := t.site(ctx)
+	if err != nil {
+		return err
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: t.own.kube.CoreV1().Events("")})
+	defer broadcaster.Shutdown()
+	s.recorder = broadcaster.NewRecorder(t.own.scheme, corev1.EventSource{Component: fieldManager})
+	t.log.Info("working for cluster", "name", t.cluster.Name, "server", t.own.config.Host, "publishes", t.publications.config.Host, "namespace", t.namespace)
+	err = s.run(ctx)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// site is the cluster as the model and the peers are configured for it.
+func (t *term) site(ctx context.Context) (*site, error) {
+	s, err := newSite(&site{
+		model: model.Config{
+			Cluster: model.ClusterID(t.cluster.Name), Namespace: t.namespace, Scope: t.cfg.Scope,
+			CreateNamespaces: t.cfg.CreateNamespaces, Families: t.families(ctx), MinReady: t.cfg.MinReady,
+			StableFor: t.cfg.StableFor, Endpoints: t.cfg.Endpoints, ExportedOnly: t.cfg.ExportedOnly,
+		},
+		own: t.own, publications: t.publications, source: t.cfg.Peers(t.cluster, t.own.kube), pace: t.cfg.Pace,
+		namespace: t.cfg.Namespace, workers: t.cfg.Workers, log: t.log, metrics: t.metrics,
+		conditions: []metav1.Condition{t.rights}, podRanges: t.podRanges(ctx), forgotten: forgotten(t.cfg.Forget),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.keeper = newKeeper(t.publications, t.namespace, s.model.Cluster, t.cfg.Lease, t.log)
+	s.keeper.peers, s.keeper.conditions = s.peerStatuses, s.leaseConditions
+	return s, nil
+}
+
+func forgotten(names []string) map[model.ClusterID]bool {
+	m := make(map[model.ClusterID]bool, len(names))
+	for _, n := range names {
+		m[model.ClusterID(n)] = true
+	}
+	return m
+}
+
+// prepare sees to what the work needs: types, and a namespace to publish in.
+func (t *term) prepare(ctx context.Context) error {
+	if err := t.ensureTypes(ctx); err != nil {
+		return err
+	}
+	if t.cfg.Store == nil {
+		return nil
+	}
+	return t.ensureNamespace(ctx, t.publications, t.namespace)
+}
+
+// ensureNamespace creates a namespace of this controller's own.
+func (t *term) ensureNamespace(ctx context.Context, a *api, name string) error {
+	_, err := a.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err == nil || apierrors.IsForbidden(err) {
+		return nil // whether it is there will be seen
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("get namespace %s of %s: %w", name, a.config.Host, err)
+	}
+	_, err = a.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{FieldManager: fieldManager})
+	if apierrors.IsForbidden(err) {
+		t.log.Warn("a namespace is missing and may not be created here; have somebody create it", "namespace", name, "server", a.config.Host)
+		return nil
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create namespace %s in %s, or have somebody create it: %w", name, a.config.Host, err)
+	}
+	return nil
+}

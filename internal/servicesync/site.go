@@ -1,0 +1,436 @@
+package servicesync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+	"github.com/xbernetes/xbernetes/internal/servicesync/queue"
+)
+
+// site is one cluster that is worked for, for as long as this process leads
+// there. All that it knows is read from the clusters' APIs.
+type site struct {
+	model        model.Config
+	own          *api
+	publications *api
+	source       peers.Source
+	pace         Pace
+	namespace    string // where peers publish that say nothing else
+	workers      int
+	log          *slog.Logger
+	metrics      *metrics
+	recorder     record.EventRecorder
+	podRanges    []string
+	forgotten    map[model.ClusterID]bool
+	conditions   []metav1.Condition // found before the start
+
+	services   *view[*corev1.Service]
+	slices     *view[*discoveryv1.EndpointSlice]
+	namespaces *view[*corev1.Namespace]
+	endpoints  *view[*corev1.Endpoints] //nolint:staticcheck // deprecated, and written on request
+	exports    *view[*mcs.ServiceExport]
+	imports    *view[*mcs.ServiceImport]
+	pubs       *view[*v1alpha1.PublishedService]
+	pubSlices  *view[*v1alpha1.PublishedSlice]
+
+	queue    *queue.Queue[types.NamespacedName]
+	keeper   *keeper
+	counting sync.RWMutex // held for reading while a publication is counted and written
+	counted  atomic.Int64 // when that was last, in Unix nanoseconds
+
+	mu       sync.Mutex
+	peers    map[model.ClusterID]*reading
+	faulty   map[string]peers.Peer             // named by somebody, and not to be read
+	remember map[model.ClusterID]memory        // of peers that were read once
+	named    chan struct{}                     // closed when the peers are known first
+	initial  map[types.NamespacedName]struct{} // of the own cluster, and not yet decided once
+	loaded   bool                              // initial is all there is
+	notes    map[types.NamespacedName]*notes
+	overlap  string // as last said
+}
+
+// reading is a peer and the reading of it.
+type reading struct {
+	*peer
+	stop context.CancelFunc
+	over chan struct{}
+}
+
+// notes are what is kept of a Service between passes; nothing in them is
+// needed for a decision to be right.
+type notes struct {
+	noticed  time.Time                     // first live change of the own cluster's not yet decided about
+	received map[model.ClusterID]time.Time // the same, of peers
+	written  []receipt
+	said     map[model.Event]bool
+	facts    model.Facts
+}
+
+// receipt is a write that the own views have to show before the next decision,
+// so that nothing is decided on what this process has itself overtaken.
+type receipt struct {
+	shown    func() bool
+	deadline time.Time
+}
+
+// patience is how long a view may take to show a write; after that it is taken
+// to have been overtaken.
+const patience = 5 * time.Second
+
+// newSite makes the views of the own cluster. Nothing is read before run; who does
+// not run it shuts its queue down.
+func newSite(s *site) (*site, error) {
+	s.named = make(chan struct{})
+	s.queue = queue.New[types.NamespacedName](5*time.Millisecond, time.Minute)
+	s.peers = make(map[model.ClusterID]*reading)
+	s.faulty = make(map[string]peers.Peer)
+	s.remember = make(map[model.ClusterID]memory)
+	s.initial = make(map[types.NamespacedName]struct{})
+	s.notes = make(map[types.NamespacedName]*notes)
+	err := errors.Join(s.watchOwn(), s.watchPublications(), s.watchMCS())
+	if err != nil {
+		s.queue.ShutDown()
+	}
+	return s, err
+}
+
+func (s *site) watchOwn() (err error) {
+	asked := func() func(error) { return s.saidOnce("own cluster cannot be read", "own cluster") }
+	if s.services, err = newView(s.own, &corev1.Service{}, viewOptions[*corev1.Service]{
+		asked: asked(),
+		slim:  func(svc *corev1.Service) { svc.Status = corev1.ServiceStatus{} },
+		changed: func(svc *corev1.Service, initial bool) {
+			s.ownChanged(initial, key(svc), labelled(svc, v1alpha1.LabelService), labelled(svc, mcs.LabelServiceName))
+		},
+	}); err != nil {
+		return err
+	}
+	if s.slices, err = newView(s.own, &discoveryv1.EndpointSlice{}, viewOptions[*discoveryv1.EndpointSlice]{
+		asked: asked(),
+		service: func(e *discoveryv1.EndpointSlice) []types.NamespacedName {
+			return []types.NamespacedName{labelled(e, discoveryv1.LabelServiceName)}
+		},
+		changed: func(e *discoveryv1.EndpointSlice, initial bool) {
+			s.ownChanged(initial, labelled(e, discoveryv1.LabelServiceName), labelled(e, v1alpha1.LabelService), labelled(e, mcs.LabelServiceName))
+		},
+	}); err != nil {
+		return err
+	}
+	if s.namespaces, err = newView(s.own, &corev1.Namespace{}, viewOptions[*corev1.Namespace]{
+		asked:   asked(),
+		changed: s.namespaceChanged,
+	}); err != nil {
+		return err
+	}
+	s.endpoints, err = newView(s.own, &corev1.Endpoints{}, viewOptions[*corev1.Endpoints]{ //nolint:staticcheck // as above
+		asked: asked(),
+		slim: func(e *corev1.Endpoints) { //nolint:staticcheck // as above
+			if e.Labels[discoveryv1.LabelSkipMirror] == "" {
+				e.Subsets = nil // Kubernetes' own: that it is there is all that matters
+			}
+		},
+	})
+	return err
+}
+
+func (s *site) watchPublications() (err error) {
+	asked := func() func(error) {
+		return s.saidOnce("own publications cannot be read", "where this cluster publishes")
+	}
+	labels := v1alpha1.LabelCluster + "=" + string(s.model.Cluster)
+	if s.pubs, err = newView(s.publications, &v1alpha1.PublishedService{}, viewOptions[*v1alpha1.PublishedService]{
+		namespace: s.model.Namespace, labels: labels, asked: asked(),
+		service: func(p *v1alpha1.PublishedService) []types.NamespacedName {
+			return []types.NamespacedName{nameOf(p.Spec.Service)}
+		},
+		changed: func(p *v1alpha1.PublishedService, initial bool) { s.ownChanged(initial, nameOf(p.Spec.Service)) },
+	}); err != nil {
+		return err
+	}
+	s.pubSlices, err = newView(s.publications, &v1alpha1.PublishedSlice{}, viewOptions[*v1alpha1.PublishedSlice]{
+		namespace: s.model.Namespace, labels: labels, asked: asked(),
+		service: func(p *v1alpha1.PublishedSlice) []types.NamespacedName {
+			return []types.NamespacedName{nameOf(p.Spec.Service)}
+		},
+		changed: func(p *v1alpha1.PublishedSlice, initial bool) { s.ownChanged(initial, nameOf(p.Spec.Service)) },
+	})
+	return err
+}
+
+// saidOnce logs why reading fails, once as long as it is for the same reason.
+func (s *site) saidOnce(message, who string) func(error) {
+	var mu sync.Mutex
+	said := ""
+	return func(err error) {
+		why := explain(err, who)
+		mu.Lock()
+		defer mu.Unlock()
+		if why != "" && why != said {
+			s.log.Warn(message, "reason", why) //nolint:sloglint // one of two constants
+		}
+		said = why
+	}
+}
+
+// watchMCS also watches what the cluster may not serve: the views are empty
+// then, and fill once it does.
+func (s *site) watchMCS() (err error) {
+	if s.exports, err = newView(s.own, &mcs.ServiceExport{}, viewOptions[*mcs.ServiceExport]{
+		changed: func(e *mcs.ServiceExport, initial bool) { s.ownChanged(initial, key(e)) },
+	}); err != nil {
+		return err
+	}
+	s.imports, err = newView(s.own, &mcs.ServiceImport{}, viewOptions[*mcs.ServiceImport]{
+		changed: func(i *mcs.ServiceImport, initial bool) { s.ownChanged(initial, key(i)) },
+	})
+	return err
+}
+
+func key(obj model.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
+// labelled is the Service that a label of the object names; empty if none does.
+func labelled(obj model.Object, label string) types.NamespacedName {
+	if name := obj.GetLabels()[label]; name != "" {
+		return types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}
+	}
+	return types.NamespacedName{}
+}
+
+// ownChanged takes note of a change in the own cluster.
+func (s *site) ownChanged(initial bool, keys ...types.NamespacedName) {
+	for i, k := range keys {
+		if k.Name == "" || i > 0 && k == keys[0] || k == apiService() {
+			continue
+		}
+		s.mu.Lock()
+		if initial && !s.loaded {
+			s.initial[k] = struct{}{}
+		} else if n := s.noted(k); n.noticed.IsZero() {
+			n.noticed = time.Now()
+		}
+		s.mu.Unlock()
+		s.add(k, initial)
+	}
+}
+
+// peerChanged takes note of a change of what a peer publishes.
+func (s *site) peerChanged(k types.NamespacedName, id model.ClusterID, initial bool) {
+	if !initial {
+		s.mu.Lock()
+		n := s.noted(k)
+		if n.received == nil {
+			n.received = make(map[model.ClusterID]time.Time)
+		}
+		if _, ok := n.received[id]; !ok {
+			n.received[id] = time.Now()
+		}
+		s.mu.Unlock()
+	}
+	s.add(k, initial)
+}
+
+// apiService is the Service of the API server, which is each cluster's own: it
+// is neither published nor replicated.
+func apiService() types.NamespacedName {
+	return types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
+}
+
+func (s *site) add(k types.NamespacedName, backlog bool) {
+	if k == apiService() {
+		return
+	}
+	if backlog {
+		s.queue.Backlog(k)
+	} else {
+		s.queue.Live(k)
+	}
+}
+
+// noted are the notes of a Service, made if there are none. s.mu is held.
+func (s *site) noted(k types.NamespacedName) *notes {
+	n, ok := s.notes[k]
+	if !ok {
+		n = &notes{}
+		s.notes[k] = n
+	}
+	return n
+}
+
+// namespaceChanged has all Services of a namespace decided anew that has come
+// or goes.
+func (s *site) namespaceChanged(n *corev1.Namespace, initial bool) {
+	if initial {
+		return
+	}
+	s.eachKey(func(k types.NamespacedName) {
+		if k.Namespace == n.Name {
+			s.add(k, true)
+		}
+	})
+}
+
+// eachKey calls do for every Service that anything is known of, some more than once.
+func (s *site) eachKey(do func(types.NamespacedName)) {
+	s.services.each(func(svc *corev1.Service) { do(key(svc)) })
+	s.pubs.each(func(p *v1alpha1.PublishedService) { do(nameOf(p.Spec.Service)) })
+	s.exports.each(func(e *mcs.ServiceExport) { do(key(e)) })
+	s.imports.each(func(i *mcs.ServiceImport) { do(key(i)) })
+	for _, p := range s.readings() {
+		p.services.each(func(p *v1alpha1.PublishedService) { do(nameOf(p.Spec.Service)) })
+	}
+}
+
+func (s *site) readings() []*reading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*reading, 0, len(s.peers))
+	for _, r := range s.peers {
+		all = append(all, r)
+	}
+	return all
+}
+
+// run works for the cluster until ctx ends: it reads what is there, then lets
+// peers in, and decides.
+func (s *site) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, read := range s.reads() {
+		g.Go(func() error { read(ctx); return nil })
+	}
+	g.Go(func() error {
+		if err := s.load(ctx); err != nil {
+			return err
+		}
+		return s.work(ctx)
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		s.queue.ShutDown()
+		return nil
+	})
+	return g.Wait()
+}
+
+// reads are what keeps the own cluster's views.
+func (s *site) reads() []func(context.Context) {
+	return []func(context.Context){
+		s.services.run, s.slices.run, s.namespaces.run, s.endpoints.run, s.pubs.run, s.pubSlices.run, s.exports.run, s.imports.run,
+	}
+}
+
+// load waits until the own cluster is read, and recalls what an earlier
+// process knew of peers.
+func (s *site) load(ctx context.Context) error {
+	need := []cache.InformerSynced{
+		s.services.synced, s.slices.synced, s.namespaces.synced, s.endpoints.synced, s.pubs.synced, s.pubSlices.synced,
+	}
+	served, err := s.servesMCS()
+	if err != nil {
+		return err
+	}
+	if served {
+		need = append(need, s.exports.synced, s.imports.synced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), need...) {
+		return ctx.Err()
+	}
+	lease, err := s.keeper.load(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.loaded = true
+	if lease != nil {
+		for _, p := range lease.Status.Peers {
+			if p.Heard != nil {
+				s.remember[model.ClusterID(p.Cluster)] = recall(p, time.Now())
+			}
+		}
+	}
+	s.mu.Unlock()
+	s.keeper.set(func(spec *v1alpha1.ClusterLeaseSpec) {
+		spec.Services, spec.PodRanges = int32(s.pubs.len()), s.podRanges //nolint:gosec // Services of one cluster
+	})
+	s.log.Info("own cluster is read", "services", s.services.len(), "slices", s.slices.len(), "published", s.pubs.len())
+	return nil
+}
+
+// servesMCS reports whether the cluster has the multi-cluster Services API.
+func (s *site) servesMCS() (bool, error) {
+	groups, err := s.own.kube.Discovery().ServerGroups()
+	if err != nil {
+		return false, fmt.Errorf("ask own cluster for its API groups: %w", err)
+	}
+	for _, g := range groups.Groups {
+		if g.Name != mcs.GroupName {
+			continue
+		}
+		for _, v := range g.Versions {
+			if v.Version == mcs.GroupVersion.Version {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// peerPatience is how long the first decisions wait for peers.
+const peerPatience = time.Second
+
+// awaitPeers waits a moment for the peers to be read. Without them it would be
+// right to begin, too; but what is decided without them is decided twice.
+func (s *site) awaitPeers(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, peerPatience)
+	defer cancel()
+	select {
+	case <-s.named:
+	case <-ctx.Done():
+	}
+	for _, r := range s.readings() {
+		for ctx.Err() == nil && !r.synced() && !r.faulty() {
+			pause(ctx, 10*time.Millisecond)
+		}
+	}
+}
+
+// work decides about one Service after the other, until ctx ends.
+func (s *site) work(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.keeper.run(ctx) })
+	g.Go(func() error { return s.followPeers(ctx) })
+	g.Go(func() error { s.measure(ctx); return nil })
+	s.awaitPeers(ctx)
+	for range s.workers {
+		g.Go(func() error {
+			for {
+				k, over := s.queue.Get()
+				if over {
+					return nil
+				}
+				s.handle(ctx, k)
+				s.queue.Done(k)
+			}
+		})
+	}
+	s.settled()
+	return g.Wait()
+}

@@ -1,0 +1,422 @@
+package servicesync
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+)
+
+func TestMain(m *testing.M) {
+	// The broadcaster of Events lets go of its last one in its own time.
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	services  = "api/v1/services"
+	spaces    = "api/v1/namespaces"
+	slicesOf  = "apis/discovery.k8s.io/v1/endpointslices"
+	published = "apis/servicesync.xbernetes.io/v1alpha1/publishedservices"
+	pubSlices = "apis/servicesync.xbernetes.io/v1alpha1/publishedslices"
+	leases    = "apis/servicesync.xbernetes.io/v1alpha1/clusterleases"
+)
+
+// apply puts an object that somebody else writes.
+func (f *fakeAPI) apply(collection, namespace, name, text string) {
+	f.t.Helper()
+	obj := map[string]any{}
+	if err := json.Unmarshal([]byte(text), &obj); err != nil {
+		f.t.Fatal(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	tgt := target{collection: collection, namespace: namespace, name: name}
+	kind := "ADDED"
+	if old, ok := f.objects[tgt.path()]; ok {
+		kind = "MODIFIED"
+		meta, _ := obj["metadata"].(map[string]any)
+		if meta == nil {
+			meta = map[string]any{}
+			obj["metadata"] = meta
+		}
+		meta["uid"], meta["creationTimestamp"] = old["metadata"].(map[string]any)["uid"], old["metadata"].(map[string]any)["creationTimestamp"]
+	}
+	f.put(kind, tgt, obj, "SETUP")
+}
+
+func (f *fakeAPI) remove(collection, namespace, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	tgt := target{collection: collection, namespace: namespace, name: name}
+	f.put("DELETED", tgt, f.objects[tgt.path()], "SETUP")
+}
+
+// service makes a Service and a slice with an endpoint.
+func (f *fakeAPI) service(namespace, name string, addresses ...string) {
+	f.apply(spaces, "", namespace, `{}`)
+	f.apply(services, namespace, name, `{"spec": {"type": "ClusterIP", "selector": {"app": "x"}, "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}}`)
+	f.endpoints(namespace, name, addresses...)
+}
+
+func (f *fakeAPI) endpoints(namespace, name string, addresses ...string) {
+	var list []string
+	for _, a := range addresses {
+		list = append(list, fmt.Sprintf(`{"addresses": [%q], "conditions": {"ready": true}}`, a))
+	}
+	f.apply(slicesOf, namespace, name+"-x", fmt.Sprintf(`{"metadata": {"labels": {"kubernetes.io/service-name": %q, "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}},
+		"addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}], "endpoints": [%s]}`, name, strings.Join(list, ",")))
+}
+
+// inUse are the addresses that a Service is served by; f.mu is held.
+func (f *fakeAPI) inUse(namespace, service string) []string {
+	var all []string
+	for path, obj := range f.objects {
+		u := unstructured.Unstructured{Object: obj}
+		if !strings.HasPrefix(path, slicesOf+" ") || u.GetNamespace() != namespace || u.GetLabels()["kubernetes.io/service-name"] != service {
+			continue
+		}
+		endpoints, _, _ := unstructured.NestedSlice(clone(obj), "endpoints")
+		for _, e := range endpoints {
+			for _, a := range e.(map[string]any)["addresses"].([]any) {
+				all = append(all, a.(string))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (f *fakeAPI) awaitInUse(namespace, service string, want ...string) {
+	f.t.Helper()
+	f.await(fmt.Sprintf("%s/%s is served by %v", namespace, service, want), func() bool {
+		return slices.Equal(f.inUse(namespace, service), want)
+	})
+}
+
+// recorder keeps what is logged.
+type recorder struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// process is one xb servicesync in a test.
+type process struct {
+	log     recorder
+	metrics *prometheus.Registry
+	stop    func()
+}
+
+// start runs a process for a cluster until stop, or the test's end.
+func start(t *testing.T, name string, own *rest.Config, change func(*Config)) *process {
+	t.Helper()
+	p := &process{metrics: prometheus.NewRegistry()}
+	cfg := Config{
+		Clusters: []Cluster{{Name: name, Config: own, PodRanges: []string{"10.0.0.0/16"}}},
+		Peers:    func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+		// Nothing in these tests waits for a lease to run out.
+		Namespace: "sync", Lease: time.Hour, Workers: 4, Pace: Pace{QPS: -1}, Version: "test",
+		Metrics: p.metrics, Logger: slog.New(slog.NewTextHandler(io.MultiWriter(&p.log, t.Output()), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- Run(ctx, cfg) }()
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-over:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("Run did not end")
+		}
+	})
+	t.Cleanup(p.stop)
+	return p
+}
+
+func reads(all map[string]*rest.Config) func(*Config) {
+	return func(cfg *Config) {
+		var found []peers.Peer
+		for name, config := range all {
+			found = append(found, peers.Peer{Name: name, Origin: "test", Config: config})
+		}
+		cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed(found...) }
+	}
+}
+
+// transports are the two ways of publications from cluster to cluster.
+func transports(t *testing.T, test func(t *testing.T, a, b *fakeAPI, forA, forB func(*Config))) {
+	t.Run("direct", func(t *testing.T) {
+		a, b := newFakeAPI(t), newFakeAPI(t)
+		both := reads(map[string]*rest.Config{"a": a.config(), "b": b.config()})
+		test(t, a, b, both, both)
+	})
+	t.Run("store", func(t *testing.T) {
+		a, b, store := newFakeAPI(t), newFakeAPI(t), newFakeAPI(t)
+		through := func(cfg *Config) {
+			found, err := StorePeers(store.config(), cfg.Pace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Store = store.config()
+			cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return found }
+		}
+		test(t, a, b, through, through)
+	})
+}
+
+func TestServiceCrosses(t *testing.T) {
+	transports(t, func(t *testing.T, a, b *fakeAPI, forA, forB func(*Config)) {
+		a.service("shop", "web", "10.0.0.1", "10.0.0.2")
+		b.apply(spaces, "", "shop", `{}`)
+		pa, pb := start(t, "a", a.config(), forA), start(t, "b", b.config(), forB)
+		b.awaitInUse("shop", "web", "10.0.0.1", "10.0.0.2")
+		a.endpoints("shop", "web", "10.0.0.2", "10.0.0.3")
+		b.awaitInUse("shop", "web", "10.0.0.2", "10.0.0.3")
+
+		// A restart without changes writes nothing.
+		pa.stop()
+		pb.stop()
+		before, beforeA := b.mark(), a.mark()
+		pa, pb = start(t, "a", a.config(), forA), start(t, "b", b.config(), forB)
+		a.service("shop", "later", "10.0.0.9")
+		b.awaitInUse("shop", "later", "10.0.0.9")
+		for _, w := range append(b.wrote(before), a.wrote(beforeA)...) {
+			if strings.Contains(w, "web") {
+				t.Errorf("written after a restart without changes: %s", w)
+			}
+		}
+
+		// What goes at the source goes here; a namespace stays.
+		a.remove(services, "shop", "web")
+		a.remove(slicesOf, "shop", "web-x")
+		b.await("the replica is gone", func() bool {
+			_, there := b.objects[target{services, "shop", "web", ""}.path()]
+			return !there && len(b.inUse("shop", "web")) == 0
+		})
+		pb.stop()
+		pa.stop()
+	})
+}
+
+// A peer that accepts connections and never answers holds nobody up, neither at
+// the start nor at the end.
+func TestDeadPeerDelaysNothing(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	b.apply(spaces, "", "shop", `{}`)
+	all := map[string]*rest.Config{
+		"a": a.config(), "b": b.config(), "dead": {Host: "http://" + lis.Addr().String()},
+		"refusing": {Host: "http://127.0.0.1:1"},
+	}
+	pa, pb := start(t, "a", a.config(), reads(all)), start(t, "b", b.config(), reads(all))
+	b.awaitInUse("shop", "web", "10.0.0.1")
+	b.await("the lease says what is wrong", func() bool {
+		lease := b.objects[target{leases, "sync", "b", ""}.path()]
+		text, _ := json.Marshal(lease["status"])
+		return strings.Contains(string(text), "peer refusing cannot be reached")
+	})
+	pa.stop()
+	pb.stop()
+}
+
+// Peers come and go while the process runs.
+func TestPeersComeAndGo(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	b.apply(spaces, "", "shop", `{}`)
+	source := make(source)
+	start(t, "a", a.config(), nil)
+	start(t, "b", b.config(), func(cfg *Config) {
+		cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
+	})
+	peer := peers.Peer{Name: "a", Origin: "test", Config: a.config()}
+	source <- nil
+	source <- []peers.Peer{{Name: "bad", Origin: "bad.yaml", Err: errors.New("bad.yaml: is no kubeconfig")}, peer}
+	b.awaitInUse("shop", "web", "10.0.0.1")
+	b.await("the lease names the peer, and the fault", func() bool {
+		lease := b.objects[target{leases, "sync", "b", ""}.path()]
+		text, _ := json.Marshal(lease)
+		return strings.Contains(string(text), `"peers":["a"]`) && strings.Contains(string(text), "bad.yaml: is no kubeconfig")
+	})
+	source <- nil
+	b.await("the lease names no peer", func() bool {
+		lease := b.objects[target{leases, "sync", "b", ""}.path()]
+		_, named, _ := unstructured.NestedSlice(clone(lease), "spec", "peers")
+		return !named
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if got := b.inUse("shop", "web"); !slices.Equal(got, []string{"10.0.0.1"}) {
+		t.Errorf("a peer was taken out, and its endpoints went at once: %v are left", got)
+	}
+}
+
+type source chan []peers.Peer
+
+func (s source) Run(ctx context.Context, found func([]peers.Peer)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case p := <-s:
+			found(p)
+		}
+	}
+}
+
+// The lease says how many Services there are before there are as many, and
+// Complete only once there are.
+func TestCountIsAnnounced(t *testing.T) {
+	a := newFakeAPI(t)
+	const n = 40
+	for i := range n {
+		a.service("shop", fmt.Sprintf("web-%d", i), "10.0.0.1")
+	}
+	lease := func() (services int64, complete bool) {
+		spec, _ := a.objects[target{leases, "sync", "a", ""}.path()]["spec"].(map[string]any)
+		switch n := spec["services"].(type) {
+		case float64:
+			services = int64(n)
+		case int64:
+			services = n
+		}
+		complete, _ = spec["complete"].(bool)
+		return services, complete
+	}
+	count := func() (n int64) {
+		for path := range a.objects {
+			if strings.HasPrefix(path, published+" ") {
+				n++
+			}
+		}
+		return n
+	}
+	a.before = func(method, path string) error {
+		said, complete := lease()
+		switch there := count(); {
+		case !strings.HasPrefix(path, published+" "):
+		case method == "POST" && said < there+1:
+			t.Errorf("%s is created as number %d, and the lease says %d", path, there+1, said)
+		case method == "POST" && complete:
+			t.Error("the lease says that all is published, and it is not")
+		}
+		return nil
+	}
+	start(t, "a", a.config(), nil)
+	a.await("all is published", func() bool {
+		said, complete := lease()
+		return complete && said == n && count() == n
+	})
+}
+
+// Somebody else's change between the reading of a Service and the writing of it
+// is kept, and one that the store did not take is made again.
+func TestForeignChangesAreKept(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	b.apply(spaces, "", "shop", `{}`)
+	both := reads(map[string]*rest.Config{"a": a.config(), "b": b.config()})
+	start(t, "a", a.config(), both)
+	var once sync.Once
+	b.before = func(method, path string) error {
+		if strings.HasPrefix(path, services+" ") && method == "PATCH" {
+			once.Do(func() {
+				tgt := target{collection: services, namespace: "shop", name: "web"}
+				obj := clone(b.objects[tgt.path()])
+				_ = unstructured.SetNestedField(obj, "yes", "metadata", "labels", "theirs")
+				b.put("MODIFIED", tgt, obj, "SETUP")
+			})
+		}
+		if strings.HasPrefix(path, slicesOf+" ") && method == "POST" && b.version%2 == 0 {
+			b.version++
+			return errors.New("the store is away")
+		}
+		return nil
+	}
+	start(t, "b", b.config(), both)
+	b.awaitInUse("shop", "web", "10.0.0.1")
+	a.apply(services, "shop", "web", `{"spec": {"type": "ClusterIP", "selector": {"app": "x"}, "sessionAffinity": "ClientIP", "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}}`)
+	b.await("the Service follows, and keeps the label", func() bool {
+		obj := b.objects[target{services, "shop", "web", ""}.path()]
+		label, _, _ := unstructured.NestedString(obj, "metadata", "labels", "theirs")
+		affinity, _, _ := unstructured.NestedString(obj, "spec", "sessionAffinity")
+		return label == "yes" && affinity == "ClientIP"
+	})
+}
+
+func TestMissingRights(t *testing.T) {
+	a := newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	a.denied = func(verb, resource string) bool { return verb == "delete" && resource == "endpointslices" }
+	p := start(t, "a", a.config(), nil)
+	a.await("the lease says which right is missing", func() bool {
+		text, _ := json.Marshal(a.objects[target{leases, "sync", "a", ""}.path()]["status"])
+		return strings.Contains(string(text), "may not delete endpointslices.discovery.k8s.io")
+	})
+	if !strings.Contains(p.log.String(), `right="delete endpointslices.discovery.k8s.io"`) {
+		t.Error("the log does not name the right")
+	}
+}
+
+// Of two processes one works; when it stops, the other does.
+func TestLeaderElection(t *testing.T) {
+	a := newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	as := func(name string) func(*Config) { return func(cfg *Config) { cfg.Identity = name } }
+	one := start(t, "a", a.config(), as("one"))
+	a.await("one works", func() bool {
+		return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "web")), ""}.path()] != nil
+	})
+	two := start(t, "a", a.config(), as("two"))
+	a.service("shop", "later", "10.0.0.2")
+	a.await("one still works", func() bool {
+		return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "later")), ""}.path()] != nil
+	})
+	if strings.Contains(two.log.String(), "working for cluster") {
+		t.Error("both work")
+	}
+	one.stop()
+	a.service("shop", "last", "10.0.0.3")
+	a.await("two works", func() bool {
+		return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "last")), ""}.path()] != nil
+	})
+}

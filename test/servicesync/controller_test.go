@@ -1,0 +1,179 @@
+package servicesync
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+)
+
+// A controller is one xb servicesync, that of a cluster. With XB_ORIGINAL, the
+// path of a build of the k8s-endpoints-sync-controller that this product
+// follows, it is that one, to see the faults that the tests are named after.
+type controller struct {
+	*lab.Process
+	own   *lab.Cluster
+	peers string // folder of the peers' kubeconfigs
+	local string // kubeconfig of its own cluster
+	lease string // how long its silence says nothing
+
+	publications string // namespace of what it publishes, of this test alone
+	env          []string
+	args         []string
+}
+
+// throughStore says that controllers meet in a store, not in each other's API:
+// all tests hold for both. Gamma's API server is the store then.
+func throughStore() bool { return os.Getenv("XB_TRANSPORT") == "store" }
+
+// startAll starts a controller in each of the clusters, peers of one another, until
+// the test ends. env and args go to each.
+func startAll(t testing.TB, env, args []string, in ...*lab.Cluster) []*controller {
+	t.Helper()
+	all := make([]*controller, len(in))
+	for i, own := range in {
+		all[i] = newController(t, own, env, args)
+		for _, peer := range in {
+			if peer != own {
+				all[i].addPeer(t, peer, peer.Config.Host)
+			}
+		}
+		all[i].start(t)
+	}
+	return all
+}
+
+// newController prepares one without peers, and does not start it.
+func newController(t testing.TB, own *lab.Cluster, env, args []string) *controller {
+	t.Helper()
+	dir := t.TempDir()
+	c := &controller{own: own, peers: filepath.Join(dir, "peers"), local: own.Kubeconfig(), lease: "40s", publications: "sync-" + fingerprint(t.Name()), env: env, args: args}
+	if err := os.Mkdir(c.peers, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// fingerprint is a short name for a long one.
+func fingerprint(name string) string {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return fmt.Sprintf("%08x", h.Sum32())
+}
+
+// addPeer has it import from a cluster, behind a URL.
+func (c *controller) addPeer(t testing.TB, peer *lab.Cluster, url string) {
+	t.Helper()
+	if err := peer.WriteKubeconfig(filepath.Join(c.peers, peer.Name), url, peer.Config.BearerToken); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts it, or starts it again.
+func (c *controller) start(t testing.TB) {
+	t.Helper()
+	argv, env := c.command(t)
+	p, err := world.lab.Start(nil, "servicesync-"+c.own.Name, append(env, c.env...), argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Process = p
+	world.running.Store(p, true)
+	t.Cleanup(func() {
+		world.running.Delete(p)
+		if err := p.Died(); err != nil {
+			t.Error(err)
+		}
+		p.Kill()
+		if t.Failed() && c.Process == p {
+			t.Logf("%s printed:\n%s", "servicesync-"+c.own.Name, p.Printed(40))
+		}
+	})
+}
+
+func (c *controller) command(t testing.TB) (argv, env []string) {
+	t.Helper()
+	if original := os.Getenv("XB_ORIGINAL"); original != "" {
+		return c.original(t, original)
+	}
+	xb, err := lab.Program(t.Context(), "xb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	argv = []string{xb, "servicesync", "--kubeconfig", c.local, "--cluster", c.own.Name, "--namespace", c.publications,
+		"--identity", "test", // it leads again at once where it was killed
+		"--stable-for", "500ms", "--lease", c.lease, "--listen", ""}
+	if throughStore() {
+		argv = append(argv, "--store", world.clusters[2].Kubeconfig())
+	} else {
+		argv = append(argv, "--peers", c.peers)
+	}
+	if level := os.Getenv("XB_LOG_LEVEL"); level != "" {
+		argv = append(argv, "--log-level", level)
+	}
+	return append(argv, c.args...), nil
+}
+
+// original runs the original as if in a pod: its folders, which are fixed, are
+// mounted for it alone.
+func (c *controller) original(t testing.TB, program string) (argv, env []string) {
+	t.Helper()
+	account := t.TempDir()
+	for name, data := range map[string]string{"token": c.own.Config.BearerToken, "namespace": "kube-system"} {
+		if err := os.WriteFile(filepath.Join(account, name), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ca, err := os.ReadFile(c.own.CAFile())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(account, "ca.crt"), ca, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mount := fmt.Sprintf(`set -e
+mount -t tmpfs tmpfs /mnt && mkdir /mnt/peers && cp %s/* /mnt/peers/
+mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && cp %s/* /run/secrets/kubernetes.io/serviceaccount/
+mount -t tmpfs tmpfs /etc && mkdir /etc/kubeconfigs && cp /mnt/peers/* /etc/kubeconfigs/
+exec %s`, c.peers, account, program)
+	host, port, err := net.SplitHostPort(c.own.Config.Host[len("https://"):])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"unshare", "-m", "sh", "-c", mount}, []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port}
+}
+
+// eventually waits until check is nil, as long as all controllers live, for a minute at most: on an idle
+// machine it takes milliseconds.
+func eventually(t testing.TB, what string, check func(context.Context) error) {
+	t.Helper()
+	await(t, patience(), what, check)
+}
+
+// slowly is eventually for what takes Kubernetes half a minute at its best.
+func slowly(t testing.TB, what string, check func(context.Context) error) {
+	t.Helper()
+	await(t, 5*time.Minute, what, check)
+}
+
+func await(t testing.TB, patience time.Duration, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := lab.Until(ctx, what, func(ctx context.Context) error {
+		for p := range world.running.Range {
+			if err := p.(*lab.Process).Died(); err != nil {
+				return err
+			}
+		}
+		return check(ctx)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
