@@ -27,6 +27,9 @@ func (t *trimmer) agreed(l *loop, slot journal.Slot, hash [sha256.Size]byte) {
 	if !l.cfg.Trim {
 		return
 	}
+	if n := len(t.checked); n > 0 && slot <= t.checked[n-1].slot {
+		return // a mark whose outcome was unknown may stand in the journal twice
+	}
 	t.checked = append(t.checked, checked{slot, hash})
 	if n := len(t.checked) - KeepSnapshots; n > 0 {
 		t.checked = t.checked[n:]
@@ -41,7 +44,7 @@ func (t *trimmer) agreed(l *loop, slot journal.Slot, hash [sha256.Size]byte) {
 		if err == nil && loaded.Hash != oldest.hash {
 			err = ErrBadSnapshot
 		}
-		return l.tell(func(l *loop) {
+		return l.call(l.ctx, func(l *loop) {
 			if err == nil {
 				// Deleting begins once this is applied: in the journal, for all to see.
 				l.control(record.Floor, record.FloorMark{Slot: oldest.slot + 1}.Append(nil))
@@ -66,16 +69,6 @@ func (t *trimmer) onFloor(l *loop, mark record.FloorMark) {
 		case l.ctx.Err() == nil:
 			l.log.Warn("old records were not deleted; that is tried again after the next snapshot", "below", uint64(mark.Slot), "error", err)
 		}
-		return l.tell(func(*loop) { t.working = false })
+		return l.call(l.ctx, func(*loop) { t.working = false })
 	})
-}
-
-// tell runs f on the loop, from a goroutine that Run waits for.
-func (l *loop) tell(f func(*loop)) error {
-	select {
-	case l.calls <- f:
-		return nil
-	case <-l.ctx.Done():
-		return l.ctx.Err()
-	}
 }
