@@ -24,6 +24,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/xbernetes/xbernetes/internal/devstore"
+	"github.com/xbernetes/xbernetes/internal/pki"
 )
 
 const (
@@ -253,7 +254,7 @@ func openAccounts(dir string, n int) ([]account, error) {
 	if data, err = json.MarshalIndent(accounts, "", "  "); err != nil {
 		return nil, err
 	}
-	if err := writePrivate(accountsFile(dir), data); err != nil {
+	if err := pki.WriteSecret(accountsFile(dir), data); err != nil {
 		return nil, err
 	}
 	for _, a := range accounts {
@@ -261,7 +262,7 @@ func openAccounts(dir string, n int) ([]account, error) {
 			return nil, err
 		}
 		creds := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", a.AccessKey, a.SecretKey)
-		if err := writePrivate(filepath.Join(a.home(dir), "credentials"), []byte(creds)); err != nil {
+		if err := pki.WriteSecret(filepath.Join(a.home(dir), "credentials"), []byte(creds)); err != nil {
 			return nil, err
 		}
 		// The kubeconfig says that a server is ready: an old one must not.
@@ -270,22 +271,6 @@ func openAccounts(dir string, n int) ([]account, error) {
 		}
 	}
 	return accounts[:n], nil
-}
-
-// writePrivate writes a file that only this user can read, whole or not at all.
-func writePrivate(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(data)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-	}
-	return err
 }
 
 // welcome writes one kubeconfig with a context for every account, and says
@@ -313,7 +298,7 @@ func welcome(f *devFlags, accounts []account, out io.Writer) error {
 		return err
 	}
 	kubeconfig := filepath.Join(f.dir, "kubeconfig")
-	if err := writePrivate(kubeconfig, data); err != nil {
+	if err := pki.WriteSecret(kubeconfig, data); err != nil {
 		return err
 	}
 	for _, name := range []string{"crd.yaml", "database.yaml"} {

@@ -40,7 +40,6 @@ func TestGatewaySendsTraces(t *testing.T) {
 	}
 	server, got := grpc.NewServer(), spans{names: make(chan string, 100)}
 	collector.RegisterTraceServiceServer(server, got)
-	go server.Serve(at) // ends with Stop
 	defer server.Stop()
 
 	dir := t.TempDir()
@@ -62,6 +61,7 @@ func TestGatewaySendsTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	go io.Copy(io.Discard, out) // until the pipe is closed
+	go server.Serve(at)         // ends with Stop; only now, as the command sets klog's logger, which gRPC writes to
 	url, _, _ := strings.Cut(strings.TrimPrefix(string(line[:n]), "Serving at "), ".\n")
 	url, _, _ = strings.Cut(url, ". In")
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}

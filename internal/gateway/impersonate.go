@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 
@@ -22,7 +21,7 @@ func (s *Server) impersonate(router *router, next http.Handler) http.Handler {
 		switch {
 		case e == nil || !backend.Impersonates(r.Header):
 			next.ServeHTTP(w, r)
-		case cmp.Or(e.server.Spec.Identity.Mode, v1alpha1.PassThrough) != v1alpha1.PassThrough:
+		case e.server.Spec.IdentityMode() != v1alpha1.PassThrough:
 			as.ServeHTTP(w, r)
 		case e.server.Spec.Guard != v1alpha1.Guard{}:
 			refuse(w, r, http.StatusForbidden, fmt.Sprintf("server %q is guarded, and takes the caller's own credentials: nobody can be impersonated there through the gateway (--as)", e.server.Name))

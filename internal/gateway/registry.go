@@ -62,6 +62,12 @@ type entry struct {
 	status v1alpha1.RemoteAPIServerStatus
 }
 
+// holder is the server that holds a group, or nil.
+func (r *registry) holder(group string) *entry {
+	table := r.table.Load()
+	return table.servers[table.owned.Holder[group]]
+}
+
 func newRegistry(log *slog.Logger, index *discovery.Index, build func(*v1alpha1.RemoteAPIServer) (*connection, error)) *registry {
 	r := &registry{
 		log: log, index: index, now: time.Now,

@@ -67,7 +67,9 @@ func (t *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusBadRequest, "the path has an empty segment, . or .. in it: write it without")
 		return
 	}
-	switch segments := strings.Split(strings.Trim(path, "/"), "/"); {
+	segments := strings.Split(strings.Trim(path, "/"), "/")
+	group, ofObject := objectGroup(segments)
+	switch {
 	case path == "/healthz", path == "/livez":
 		fmt.Fprint(w, "ok")
 	case path == "/readyz":
@@ -79,10 +81,8 @@ func (t *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t.resources(w, r, segments)
 	case t.reservations != nil && len(segments) > 5 && strings.HasPrefix(path, reservationsPrefix) && segments[5] == "reservations":
 		t.reservations.ServeHTTP(w, r)
-	case segments[0] == "apis" && len(segments) > 3:
-		t.send(w, r, segments[1])
-	case segments[0] == "api" && len(segments) > 2:
-		t.send(w, r, "")
+	case ofObject:
+		t.send(w, r, group)
 	case strings.HasPrefix(path, "/openapi/v3/"):
 		t.openAPIv3(w, r)
 	case path == "/openapi/v2":
@@ -105,7 +105,7 @@ func (t *router) known(w http.ResponseWriter, r *http.Request) bool {
 	if v.verified || !t.closed {
 		return true
 	}
-	if e := t.holder(r.URL.Path); e != nil && cmp.Or(e.server.Spec.Identity.Mode, v1alpha1.PassThrough) == v1alpha1.PassThrough {
+	if e := t.holder(r.URL.Path); e != nil && e.server.Spec.IdentityMode() == v1alpha1.PassThrough {
 		return true
 	}
 	switch {
@@ -131,17 +131,23 @@ func unreachable(err error) bool {
 
 // holder is the server that a path of an object goes to, if any.
 func (t *router) holder(path string) *entry {
-	segments := strings.Split(strings.Trim(path, "/"), "/")
-	var group string
-	switch {
-	case segments[0] == "apis" && len(segments) > 3:
-		group = segments[1]
-	case segments[0] == "api" && len(segments) > 2:
-	default:
+	group, ok := objectGroup(strings.Split(strings.Trim(path, "/"), "/"))
+	if !ok {
 		return nil
 	}
-	table := t.registry.table.Load()
-	return table.servers[table.owned.Holder[group]]
+	return t.registry.holder(group)
+}
+
+// objectGroup is the group of the objects that a path is about, if it is about
+// objects: /api/v1/RESOURCE or /apis/GROUP/VERSION/RESOURCE, and what is below.
+func objectGroup(segments []string) (group string, ok bool) {
+	switch {
+	case segments[0] == "apis" && len(segments) > 3:
+		return segments[1], true
+	case segments[0] == "api" && len(segments) > 2:
+		return "", true
+	}
+	return "", false
 }
 
 // reservationsPrefix is where servers that clients reach directly reserve.
@@ -196,11 +202,10 @@ func (t *router) resources(w http.ResponseWriter, r *http.Request, segments []st
 	if segments[0] == "apis" {
 		group = segments[1]
 	}
-	table := t.registry.table.Load()
-	e := table.servers[table.owned.Holder[group]]
+	e := t.registry.holder(group)
 	if e == nil {
 		t.registry.kickAll()
-	} else if cmp.Or(e.server.Spec.Identity.Mode, v1alpha1.PassThrough) != v1alpha1.PassThrough {
+	} else if e.server.Spec.IdentityMode() != v1alpha1.PassThrough {
 		if way := e.member.way.Load(); way != nil && way.backend.Health().Available {
 			t.forward(w, r, e)
 			return
@@ -211,8 +216,7 @@ func (t *router) resources(w http.ResponseWriter, r *http.Request, segments []st
 
 // send forwards a request to the server that holds a group.
 func (t *router) send(w http.ResponseWriter, r *http.Request, group string) {
-	table := t.registry.table.Load()
-	e := table.servers[table.owned.Holder[group]]
+	e := t.registry.holder(group)
 	if e == nil {
 		if !t.registry.settled.Load() {
 			refuse(w, r, http.StatusServiceUnavailable, "the gateway is still asking its servers what they serve: try again")
@@ -320,7 +324,7 @@ type described struct {
 }
 
 func describe(e *entry) described {
-	return described{e.server.Name, e.server.Spec.BaseURLs(), cmp.Or(e.server.Spec.Identity.Mode, v1alpha1.PassThrough), e.server.Spec.Guard, e.status}
+	return described{e.server.Name, e.server.Spec.BaseURLs(), e.server.Spec.IdentityMode(), e.server.Spec.Guard, e.status}
 }
 
 // servers tells the state of each server.

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // RemoteAPIServer registers one API server, which may be several endpoints,
 // with every gateway that watches this object or reads it from its file.
@@ -129,6 +133,11 @@ func (s *RemoteAPIServerSpec) BaseURLs() []string {
 		}
 	}
 	return urls
+}
+
+// IdentityMode is the mode of Identity, which is PassThrough where it is not said.
+func (s *RemoteAPIServerSpec) IdentityMode() IdentityMode {
+	return cmp.Or(s.Identity.Mode, PassThrough)
 }
 
 // IdentityMode is a way to tell a server who the caller is.

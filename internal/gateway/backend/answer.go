@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // judge looks at an answer before anything of it goes on. It returns a fault
@@ -59,7 +60,7 @@ func judgeObject(resp *http.Response, e errand) *fault {
 	}
 	start, err := peek(resp, 8)
 	if err != nil {
-		f := explain(err, resp.Request.URL.Host, true, isRead(resp.Request.Method), timeZero)
+		f := explain(err, resp.Request.URL.Host, true, isRead(resp.Request.Method), time.Time{})
 		return &f
 	}
 	if !plausible(start, kind, resp.Header.Get("Content-Encoding")) {

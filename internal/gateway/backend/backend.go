@@ -5,6 +5,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -55,17 +56,17 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	fill(&o.DialTimeout, 5*time.Second)
-	fill(&o.ResponseTimeout, 65*time.Second)
-	fill(&o.IdleTimeout, 30*time.Second)
-	fill(&o.MaxTries, 3)
-	fill(&o.MaxOwnBody, 64<<20)
-	fill(&o.CheckInterval, 10*time.Second)
-	fill(&o.RetryInterval, time.Second)
-	fill(&o.CheckTimeout, 3*time.Second)
-	fill(&o.CheckFailures, 2)
-	fill(&o.EjectAfter, 5)
-	fill(&o.EjectFor, 10*time.Second)
+	o.DialTimeout = cmp.Or(o.DialTimeout, 5*time.Second)
+	o.ResponseTimeout = cmp.Or(o.ResponseTimeout, 65*time.Second)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 30*time.Second)
+	o.MaxTries = cmp.Or(o.MaxTries, 3)
+	o.MaxOwnBody = cmp.Or(o.MaxOwnBody, 64<<20)
+	o.CheckInterval = cmp.Or(o.CheckInterval, 10*time.Second)
+	o.RetryInterval = cmp.Or(o.RetryInterval, time.Second)
+	o.CheckTimeout = cmp.Or(o.CheckTimeout, 3*time.Second)
+	o.CheckFailures = cmp.Or(o.CheckFailures, 2)
+	o.EjectAfter = cmp.Or(o.EjectAfter, 5)
+	o.EjectFor = cmp.Or(o.EjectFor, 10*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -75,21 +76,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
 func (o Options) now() time.Time {
 	if o.clock != nil {
 		return o.clock()
 	}
 	return time.Now()
 }
-
-var timeZero time.Time
 
 // EventKind is what an Event tells of.
 type EventKind string
@@ -132,11 +124,8 @@ func New(name string, spec v1alpha1.RemoteAPIServerSpec, creds Credentials, opts
 	}
 	opts = opts.withDefaults()
 	b := &Backend{
-		name: name, mode: spec.Identity.Mode, opts: opts, log: opts.Log.With("server", name),
+		name: name, mode: spec.IdentityMode(), opts: opts, log: opts.Log.With("server", name),
 		credentials: creds, responder: NewResponder(),
-	}
-	if b.mode == "" {
-		b.mode = v1alpha1.PassThrough
 	}
 	bases, err := baseURLs(spec, b.mode)
 	if err != nil {
