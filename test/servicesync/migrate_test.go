@@ -329,11 +329,11 @@ func TestRollingRestart(t *testing.T) {
 	for i := range 2 {
 		next := m.heir(m.a, fmt.Sprintf("web-a%d", i+1))
 		m.expect(m.podA, m.podB, next)
-		must(m.podA.Remove(ctx, lab.Grace(3*time.Second)))
+		must(m.podA.Remove(ctx, m.podA.Drain))
 		m.podA = next
 		next = m.heir(m.b, fmt.Sprintf("web-b%d", i+1))
 		m.expect(m.podA, m.podB, next)
-		must(m.podB.Remove(ctx, lab.Grace(3*time.Second)))
+		must(m.podB.Remove(ctx, m.podB.Drain))
 		m.podB = next
 		m.expect(m.podA, m.podB)
 		m.answeredBy(m.podA)

@@ -62,6 +62,7 @@ func (l *Lab) StartCluster(ctx context.Context, n int, name string, withNetwork 
 		}
 		host = l.network.host
 	}
+	l.clusters = append(l.clusters, c)
 	if err := c.prepare(host); err != nil {
 		return nil, fmt.Errorf("prepare cluster %s: %w", name, err)
 	}

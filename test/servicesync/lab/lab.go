@@ -20,9 +20,10 @@ import (
 type Lab struct {
 	Dir string // of the data, and of what the processes print
 
-	etcd    string // its URL
-	network *network
-	ends    []func() // in the order of their starts
+	etcd     string // its URL
+	network  *network
+	clusters []*Cluster
+	ends     []func() // in the order of their starts
 }
 
 // New starts a store for clusters in dir, which is created.

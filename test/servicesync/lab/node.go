@@ -1,11 +1,11 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,7 +45,7 @@ func (c *Cluster) RestartDNS(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := old.Remove(ctx, Grace(3*time.Second)); err != nil {
+		if err := old.Remove(ctx, old.Drain); err != nil {
 			return err
 		}
 		c.dns[i] = p
@@ -100,6 +100,18 @@ func (c *Cluster) startProxy(ctx context.Context) error {
 	return c.proxy.Await(ctx, "kube-proxy of "+c.Name+" is healthy", func(ctx context.Context) error {
 		return answersTo(ctx, &inside, "http://127.0.0.1:10256/healthz")
 	})
+}
+
+// sendsNothing is nil where no rule of kube-proxy inside leads to the address.
+func (n *Namespace) sendsNothing(ctx context.Context, ip string) error {
+	rules, err := n.command(ctx, "nft", "list", "table", "ip", "kube-proxy").CombinedOutput()
+	switch {
+	case err != nil:
+		return fmt.Errorf("list the rules of kube-proxy: %w: %s", err, rules)
+	case bytes.Contains(rules, []byte("dnat to "+ip+" ")), bytes.Contains(rules, []byte("dnat to "+ip+":")):
+		return fmt.Errorf("a rule leads to %s", ip)
+	}
+	return nil
 }
 
 // RestartProxy kills kube-proxy, whose rules stay, and starts it again.

@@ -124,6 +124,28 @@ func (p *Pod) Die() {
 	}
 }
 
+// Drain is a drain that ends when no node sends new calls to the pod, and those
+// on their way have had a second. It waits for whoever is slow to hear of the
+// pod's end: how fast that is, no test asserts.
+func (p *Pod) Drain(ctx context.Context) error {
+	for _, c := range p.cluster.lab.clusters {
+		if c.Node == nil {
+			continue
+		}
+		if err := Until(ctx, c.Name+" sends nothing to "+p.Name, func(ctx context.Context) error {
+			return c.Node.sendsNothing(ctx, p.IP)
+		}); err != nil {
+			return err
+		}
+	}
+	// kube-proxy forgets the UDP flows to pods that serve no more. The next who has
+	// the port of an old flow would be sent the same way.
+	if err := p.SetReady(ctx, false); err != nil {
+		return err
+	}
+	return Grace(time.Second)(ctx)
+}
+
 // Grace is a drain that takes a time: what a pod's terminationGracePeriod and
 // preStop hook come to.
 func Grace(d time.Duration) func(context.Context) error {
