@@ -21,11 +21,12 @@ import (
 func TestDataPath(t *testing.T) {
 	a, b := nodes(t)
 	ctx := within(t, 5*time.Minute)
-	ns := namespaceIn(t, "path", a, b)
+	ns := namespaceIn(t, namespaceName(t), a, b)
 	for _, name := range []string{"web", "remote"} {
 		createService(t, a, ns, name)
 	}
-	if _, err := a.AddPod(ctx, ns, "web-a", map[string]string{"app": "web"}); err != nil {
+	near, err := a.AddPod(ctx, ns, "web-a", map[string]string{"app": "web"})
+	if err != nil {
 		t.Fatal(err)
 	}
 	far, err := b.AddPod(ctx, ns, "web-b", map[string]string{"app": "web"})
@@ -33,6 +34,9 @@ func TestDataPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectAnswer(ctx, t, a, "web."+ns+".svc.cluster.local", "web-a")
+	if sends, err := a.SendsTo(ctx, near); !sends || err != nil {
+		t.Errorf("web-a answers, and no rule of kube-proxy names it (%v): nobody could see it drain", err)
+	}
 
 	port, name, ready := int32(lab.Port), "http", true
 	slice := &discoveryv1.EndpointSlice{

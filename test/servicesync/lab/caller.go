@@ -36,10 +36,7 @@ func (c *Cluster) NewCaller(name string, port int) (*Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	dns := net.JoinHostPort(dnsIP(c.number), "53")
-	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, proto, _ string) (net.Conn, error) {
-		return pod.net.DialContext(ctx, proto, dns)
-	}}
+	resolver := pod.resolver(net.JoinHostPort(dnsIP(c.number), "53"))
 	call := &Caller{URL: fmt.Sprintf("http://%s:%d/", name, port), answered: map[string]int{}}
 	call.client = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,

@@ -1,11 +1,11 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -102,16 +102,13 @@ func (c *Cluster) startProxy(ctx context.Context) error {
 	})
 }
 
-// sendsNothing is nil where no rule of kube-proxy inside leads to the address.
-func (n *Namespace) sendsNothing(ctx context.Context, ip string) error {
-	rules, err := n.command(ctx, "nft", "list", "table", "ip", "kube-proxy").CombinedOutput()
-	switch {
-	case err != nil:
-		return fmt.Errorf("list the rules of kube-proxy: %w: %s", err, rules)
-	case bytes.Contains(rules, []byte("dnat to "+ip+" ")), bytes.Contains(rules, []byte("dnat to "+ip+":")):
-		return fmt.Errorf("a rule leads to %s", ip)
+// SendsTo says whether kube-proxy of the cluster sends calls to the pod.
+func (c *Cluster) SendsTo(ctx context.Context, p *Pod) (bool, error) {
+	rules, err := c.Node.command(ctx, "nft", "list", "table", "ip", "kube-proxy").CombinedOutput()
+	if err != nil {
+		return false, fmt.Errorf("list the rules of kube-proxy of %s: %w: %s", c.Name, err, rules)
 	}
-	return nil
+	return regexp.MustCompile(`\b` + regexp.QuoteMeta(p.IP) + `\b`).Match(rules), nil
 }
 
 // RestartProxy kills kube-proxy, whose rules stay, and starts it again.
@@ -167,8 +164,14 @@ func (c *Cluster) addDNS(ctx context.Context) (*Pod, error) {
 	}
 	p.die = process.Kill
 	inside := http.Client{Transport: &http.Transport{DialContext: p.net.DialContext, DisableKeepAlives: true}}
+	resolver := p.resolver("127.0.0.1:53")
 	if err := process.Await(ctx, name+" of "+c.Name+" is ready", func(ctx context.Context) error {
-		return answersTo(ctx, &inside, "http://127.0.0.1:8181/ready")
+		if err := answersTo(ctx, &inside, "http://127.0.0.1:8181/ready"); err != nil {
+			return err
+		}
+		// It says that it is ready a moment before it listens.
+		_, err := resolver.LookupNetIP(ctx, "ip4", "kubernetes.default.svc.cluster.local.")
+		return err
 	}); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -99,6 +100,13 @@ func (p *Pod) SetReady(ctx context.Context, ready bool) error {
 	return nil
 }
 
+// resolver asks a DNS server from inside the pod.
+func (p *Pod) resolver(server string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, proto, _ string) (net.Conn, error) {
+		return p.net.DialContext(ctx, proto, server)
+	}}
+}
+
 // Remove deletes the pod as a kubelet does: it is terminating, and serves on,
 // for as long as drain takes; then it is gone.
 func (p *Pod) Remove(ctx context.Context, drain func(context.Context) error) error {
@@ -133,7 +141,11 @@ func (p *Pod) Drain(ctx context.Context) error {
 			continue
 		}
 		if err := Until(ctx, c.Name+" sends nothing to "+p.Name, func(ctx context.Context) error {
-			return c.Node.sendsNothing(ctx, p.IP)
+			sends, err := c.SendsTo(ctx, p)
+			if sends {
+				err = fmt.Errorf("a rule of kube-proxy names %s", p.IP)
+			}
+			return err
 		}); err != nil {
 			return err
 		}
