@@ -51,7 +51,7 @@ func fleetRounds(ctx context.Context, cfg config) ([]comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.lab.Close()
+	defer closeLab(f.lab)
 	renewing, stop := context.WithCancel(ctx)
 	defer stop()
 	go f.renew(renewing)
@@ -83,7 +83,7 @@ func startFleet(ctx context.Context, cfg config) (*fleet, error) {
 	f := &fleet{lab: l, services: max(20, int(fleetServices*cfg.scale))}
 	err = f.lay(ctx)
 	if err != nil {
-		l.Close()
+		closeLab(l)
 		return nil, err
 	}
 	return f, nil

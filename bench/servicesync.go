@@ -66,16 +66,28 @@ func (s *syncBed) close() {
 	for _, c := range s.controllers {
 		c.stop()
 	}
-	s.lab.Close()
+	closeLab(s.lab)
 }
 
-// newLab starts a lab with nothing left of an earlier one.
+// newLab starts a lab in a folder that no other has had: clients of Kubernetes
+// take a certificate in a file of the same name for the same.
 func newLab(ctx context.Context, cfg config, name string) (*lab.Lab, error) {
-	dir := filepath.Join(cfg.dir, name)
-	if err := os.RemoveAll(dir); err != nil {
+	if err := os.MkdirAll(cfg.dir, 0o755); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(cfg.dir, name+"-")
+	if err != nil {
 		return nil, err
 	}
 	return lab.New(ctx, dir)
+}
+
+// closeLab ends a lab and removes its data, which are gigabytes.
+func closeLab(l *lab.Lab) {
+	l.Close()
+	if err := os.RemoveAll(l.Dir); err != nil {
+		fmt.Fprintln(os.Stderr, "servicesync:", err)
+	}
 }
 
 // startSync starts the clusters and, once a has its Services, the controllers.
@@ -408,7 +420,7 @@ func waitLong(ctx context.Context, what string, ok func() error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait until %s: %w", what, errors.Join(ctx.Err(), err))
-		case <-time.After(time.Millisecond):
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
