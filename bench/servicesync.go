@@ -32,6 +32,7 @@ const (
 	throughStore   = "through the store"
 	lastEndpoint   = endpointsEach - 1
 	perSliceWorker = 16
+	proxyPeriod    = 100 * time.Millisecond // kube-proxy's own default is 1 s
 )
 
 // serviceSync measures how long a change of an endpoint in one cluster takes to
@@ -111,6 +112,7 @@ func startSync(ctx context.Context, cfg config, transport string, services int) 
 	}
 	s.a, s.b = all[0], all[1]
 	if lab.CanHaveNodes() == nil {
+		s.b.ProxyPeriod = proxyPeriod
 		if err := s.b.AddNode(ctx); err != nil {
 			s.close()
 			return nil, err

@@ -119,6 +119,7 @@ func (s *site) input(k types.NamespacedName, now time.Time) model.Input {
 			published = p.published(k) // read later than the lease: it lacks nothing that the lease counts
 		}
 		in.Peers[id] = peering.Peer(s.model.Cluster, now, published)
+		p.decided(standingOf(in.Peers[id]))
 	}
 	return in
 }

@@ -43,6 +43,8 @@ type peer struct {
 	memory memory
 	faults map[string]string // what keeps it from being read, for people, by what is read
 	said   string            // of those, last
+	last   standing          // that turned was told
+	passed map[standing]bool // others that were decided on since: they held for less than turnDelay
 }
 
 // memory is what is known of a peer's lease, and outlives the reading of it.
@@ -69,7 +71,7 @@ type peerHooks struct {
 func newPeer(id, own model.ClusterID, origin, fingerprint, namespace string, a *api, m memory, hooks peerHooks, log *slog.Logger) (*peer, error) {
 	p := &peer{
 		id: id, own: own, origin: origin, fingerprint: fingerprint, namespace: namespace, memory: m,
-		log: log.With("peer", string(id)), faults: make(map[string]string), nudged: make(chan struct{}, 1),
+		log: log.With("peer", string(id)), faults: make(map[string]string), passed: make(map[standing]bool), nudged: make(chan struct{}, 1),
 		turned: func(before, now standing) { hooks.turned(id, before, now) },
 	}
 	labels := v1alpha1.LabelCluster + "=" + string(id)
@@ -141,12 +143,10 @@ func (p *peer) run(ctx context.Context) error {
 
 // follow notices when what holds for the whole peer changes, be it by time alone.
 func (p *peer) follow(ctx context.Context) {
-	last := standing{}
 	for {
 		now, until := p.standing(time.Now())
-		if now != last {
-			p.turned(last, now)
-			last = now
+		for _, before := range p.turn(now) {
+			p.turned(before, now)
 		}
 		wait := time.Minute
 		if !until.IsZero() {
@@ -165,6 +165,32 @@ func (p *peer) follow(ctx context.Context) {
 			pause(ctx, turnDelay)
 		case <-timer.C:
 		}
+	}
+}
+
+// turn says what else than now was the last to be told, or was decided on since.
+func (p *peer) turn(now standing) []standing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passed[p.last] = true
+	delete(p.passed, now)
+	before := slices.Collect(maps.Keys(p.passed))
+	clear(p.passed)
+	p.last = now
+	return before
+}
+
+// decided takes note of what a decision took to hold. If it has passed before
+// follow looked, what was decided on it is decided anew all the same.
+func (p *peer) decided(on standing) {
+	p.mu.Lock()
+	odd := on != p.last && !p.passed[on]
+	if odd {
+		p.passed[on] = true
+	}
+	p.mu.Unlock()
+	if odd {
+		p.nudge()
 	}
 }
 
@@ -292,9 +318,12 @@ func (p *peer) published(key types.NamespacedName) model.Published {
 // standing also says until when it holds if nothing is heard.
 func (p *peer) standing(now time.Time) (standing, time.Time) {
 	peering := p.peering()
-	health, until := peering.Health(now)
-	whole := peering.Peer(p.own, now, model.Published{})
-	return standing{health, whole.Synced, whole.Confirmed, whole.Reads}, until
+	_, until := peering.Health(now)
+	return standingOf(peering.Peer(p.own, now, model.Published{})), until
+}
+
+func standingOf(p model.Peer) standing {
+	return standing{p.Health, p.Synced, p.Confirmed, p.Reads}
 }
 
 // status is what people, and this cluster's next process, should know of it.

@@ -232,6 +232,43 @@ func TestServiceCrosses(t *testing.T) {
 	})
 }
 
+// A peer's lease and what it publishes are watched apart. Where a Service is
+// gone before the count of them is, nothing goes here; once it is, all does,
+// however soon that was.
+func TestCountThatComesLate(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	b.apply(spaces, "", "shop", `{}`)
+	both := reads(map[string]*rest.Config{"a": a.config(), "b": b.config()})
+	pa := start(t, "a", a.config(), both)
+	start(t, "b", b.config(), both)
+	b.awaitInUse("shop", "web", "10.0.0.1")
+	pa.stop()
+	time.Sleep(3 * turnDelay) // in which what holds for the peer settles
+	count := func(n int64) {
+		tgt := target{collection: leases, namespace: "sync", name: "a"}
+		obj := clone(a.objects[tgt.path()])
+		if err := unstructured.SetNestedField(obj, n, "spec", "services"); err != nil {
+			t.Error(err)
+		}
+		a.put("MODIFIED", tgt, obj, "SETUP")
+	}
+	a.mu.Lock()
+	count(2)
+	for path, obj := range a.objects {
+		if collection, _, _ := strings.Cut(path, " "); collection == published || collection == pubSlices {
+			u := unstructured.Unstructured{Object: obj}
+			a.put("DELETED", target{collection: collection, namespace: "sync", name: u.GetName()}, obj, "SETUP")
+		}
+	}
+	a.mu.Unlock()
+	time.Sleep(turnDelay / 2) // in which the Service is decided about
+	a.mu.Lock()
+	count(0)
+	a.mu.Unlock()
+	b.awaitInUse("shop", "web")
+}
+
 // A peer that accepts connections and never answers holds nobody up, neither at
 // the start nor at the end.
 func TestDeadPeerDelaysNothing(t *testing.T) {

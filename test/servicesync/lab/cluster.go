@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -27,6 +28,9 @@ type Cluster struct {
 	Config *rest.Config // the administrator's
 	Client kubernetes.Interface
 	Node   *Namespace // nil without a data path
+
+	// ProxyPeriod is kube-proxy's minSyncPeriod; 0 is 10 ms. It runs nft each time.
+	ProxyPeriod time.Duration
 
 	lab         *Lab
 	number      int // from 1; addresses follow from it

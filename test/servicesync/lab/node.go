@@ -1,11 +1,13 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"regexp"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,7 +81,7 @@ clientConnection: {kubeconfig: %s}
 detectLocalMode: ClusterCIDR
 clusterCIDR: %s
 nodePortAddresses: [primary]
-nftables: {minSyncPeriod: 10ms}
+nftables: {minSyncPeriod: %s}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
@@ -89,7 +91,7 @@ func (c *Cluster) startProxy(ctx context.Context) error {
 		return err
 	}
 	config := c.path("kube-proxy.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, proxyConfig, c.nodeName(), c.Kubeconfig(), podRange(c.number)), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, proxyConfig, c.nodeName(), c.Kubeconfig(), podRange(c.number), cmp.Or(c.ProxyPeriod, 10*time.Millisecond)), 0o600); err != nil {
 		return err
 	}
 	c.proxy, err = c.lab.Start(c.Node, c.Name+"-kube-proxy", nil, program, "--config="+config)
