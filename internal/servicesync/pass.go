@@ -69,7 +69,29 @@ func (s *site) pass(ctx context.Context, k types.NamespacedName, now, noticed ti
 			return time.Time{}, err
 		}
 	}
-	return result.Again, nil
+	return sooner(result.Again, s.nextTurn(now)), nil
+}
+
+// nextTurn is when the health of a peer changes that is remembered and not read:
+// nobody follows it. Zero is never.
+func (s *site) nextTurn(now time.Time) (next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, m := range s.remember {
+		if _, reads := s.peers[id]; !reads {
+			_, until := m.peering().Health(now)
+			next = sooner(next, until)
+		}
+	}
+	return next
+}
+
+// sooner is the earlier of two times, of which zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func outcome(err error) string {
@@ -104,7 +126,9 @@ func (s *site) input(k types.NamespacedName, now time.Time) model.Input {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, m := range s.remember {
-		in.Peers[id] = model.Peering{Heard: m.heard, Duration: m.duration, Forgotten: s.forgotten[id]}.Peer(s.model.Cluster, now, model.Published{})
+		peering := m.peering()
+		peering.Forgotten = s.forgotten[id]
+		in.Peers[id] = peering.Peer(s.model.Cluster, now, model.Published{})
 	}
 	for id := range s.forgotten {
 		if _, ok := in.Peers[id]; !ok {

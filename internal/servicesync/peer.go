@@ -54,6 +54,11 @@ type memory struct {
 	duration time.Duration
 }
 
+// peering is what a memory alone says of a peer.
+func (m memory) peering() model.Peering {
+	return model.Peering{Heard: m.heard, Duration: m.duration}
+}
+
 // standing is what holds for all Services of a peer.
 type standing struct {
 	health    model.Health

@@ -184,7 +184,7 @@ func (s *site) peerStatuses(now time.Time) []v1alpha1.PeerStatus {
 	s.mu.Lock()
 	for id, m := range s.remember {
 		if _, reads := s.peers[id]; !reads {
-			health, _ := model.Peering{Heard: m.heard, Duration: m.duration}.Health(now)
+			health, _ := m.peering().Health(now)
 			all[string(id)] = statusOf(id, m, health)
 		}
 	}

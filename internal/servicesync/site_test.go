@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 )
@@ -324,6 +325,45 @@ func TestPeersComeAndGo(t *testing.T) {
 	defer b.mu.Unlock()
 	if got := b.inUse("shop", "web"); !slices.Equal(got, []string{"10.0.0.1"}) {
 		t.Errorf("a peer was taken out, and its endpoints went at once: %v are left", got)
+	}
+}
+
+// The lease of a peer that is no longer read runs out all the same, be it that
+// it was taken out while no process ran.
+func TestPeerThatIsTakenOutExpires(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
+			a, b := newFakeAPI(t), newFakeAPI(t)
+			for f, address := range map[*fakeAPI]string{a: "10.0.0.1", b: "10.1.0.1"} {
+				f.service("shop", "web", address)
+				f.apply(services, "shop", "web", `{"metadata": {"annotations": {"servicesync.xbernetes.io/mode": "union"}},
+					"spec": {"type": "ClusterIP", "selector": {"app": "x"}, "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}}`)
+			}
+			source := make(source)
+			takes := func(cfg *Config) {
+				cfg.Lease = time.Second
+				cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
+			}
+			start(t, "a", a.config(), func(cfg *Config) { cfg.Lease = time.Second })
+			pb := start(t, "b", b.config(), takes)
+			source <- []peers.Peer{{Name: "a", Origin: "test", Config: a.config()}}
+			b.awaitInUse("shop", "web", "10.0.0.1", "10.1.0.1")
+			b.await("the lease remembers the peer", func() bool {
+				text, _ := json.Marshal(b.objects[target{leases, "sync", "b", ""}.path()]["status"])
+				return strings.Contains(string(text), `"durationSeconds":1`)
+			})
+			if restart {
+				pb.stop()
+				start(t, "b", b.config(), takes)
+			}
+			source <- nil
+			b.await("what came from the peer is marked as expired", func() bool {
+				return slices.ContainsFunc(b.paths(), func(path string) bool {
+					u := unstructured.Unstructured{Object: b.objects[path]}
+					return u.GetAnnotations()[v1alpha1.AnnotationStale] == v1alpha1.StaleExpired
+				})
+			})
+		})
 	}
 }
 
