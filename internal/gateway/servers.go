@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy"
 )
 
@@ -27,6 +28,12 @@ func (g guarded) For(group string) (policy.Server, bool) {
 		Name:  e.server.Name,
 		Guard: policy.Rules{Namespaces: rules.Namespaces, Authorization: rules.Authorization, Quota: rules.Quota},
 	}, true
+}
+
+// Claims implements policy.Servers.
+func (g guarded) Claims(server, group string) bool {
+	e := g.registry.table.Load().servers[server]
+	return e != nil && len(discovery.Claims(e.server.Spec.Groups, []string{group})) > 0
 }
 
 // Names implements policy.Servers.

@@ -169,7 +169,9 @@ func TestKindsAreThoseSentToTheServer(t *testing.T) {
 		}},
 		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Verbs: metav1.Verbs{"list", "delete", "deletecollection"}}}},
 	}
-	got, err := kindsOf(lists, map[string]string{"widgets.a": "v1", "hidden.a": "v2", "foreign.z": "v1"}, func(group string) bool { return group == "a" })
+	known := map[string]string{"widgets.a": "v1", "hidden.a": "v2", "foreign.z": "v1", "lost.b": "v1"}
+	of := func(group string) standing { return map[string]standing{"a": sent, "b": unplaced}[group] }
+	got, err := kindsOf(lists, known, of)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +179,7 @@ func TestKindsAreThoseSentToTheServer(t *testing.T) {
 	for _, k := range got {
 		names = append(names, k.String())
 	}
-	want := []string{"a/v1, Resource=widgets", "a/v1, Resource=plain", "a/v2, Resource=hidden"}
+	want := []string{"a/v1, Resource=widgets", "a/v1, Resource=plain", "a/v2, Resource=hidden", "b/v1, Resource=lost"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
 	}

@@ -138,7 +138,8 @@ type liveServers struct{ s *liveServer }
 func (l liveServers) For(group string) (Server, bool) {
 	return Server{Name: "remote", Guard: Rules{Namespaces: true, Authorization: true, Quota: true}}, group == liveGroup
 }
-func (l liveServers) Names() []string { return []string{"remote"} }
+func (l liveServers) Claims(_, group string) bool { return group == liveGroup }
+func (l liveServers) Names() []string             { return []string{"remote"} }
 func (l liveServers) Client(string) (*rest.Config, *http.Client, error) {
 	client, err := rest.HTTPClientFor(l.s.config)
 	return l.s.config, client, err

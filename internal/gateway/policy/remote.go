@@ -24,7 +24,7 @@ const (
 	pageSize   = 500
 	// goneAfter is how long a server must say 404 to the list of a kind that it
 	// has served before its objects are taken to be gone: a server that is only
-	// starting says so too.
+	// starting says so too. Two that are further apart are two beginnings.
 	goneAfter = 30 * time.Second
 )
 
@@ -34,10 +34,13 @@ type remote struct {
 	servers Servers
 
 	mu      sync.Mutex
-	missing map[string]time.Time // server and kind: since when it is not served
+	missing map[string]absence // by server and kind
 }
 
-func newRemote(s Servers) *remote { return &remote{servers: s, missing: map[string]time.Time{}} }
+// absence is the time in which a kind is not served.
+type absence struct{ since, last time.Time }
+
+func newRemote(s Servers) *remote { return &remote{servers: s, missing: map[string]absence{}} }
 
 // gone says whether a kind that discovery does not show has not been served for
 // long enough; served says what a list of it has just said.
@@ -45,18 +48,17 @@ func (r *remote) gone(server string, gr schema.GroupResource, served bool) bool 
 	key, now := server+" "+gr.String(), time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	since, ok := r.missing[key]
-	switch {
-	case served:
+	if served {
 		delete(r.missing, key)
 		return false
-	case !ok:
-		r.missing[key] = now
-		return false
-	case now.Sub(since) < goneAfter:
-		return false
 	}
-	return true
+	a, ok := r.missing[key]
+	if !ok || now.Sub(a.last) > goneAfter {
+		a.since = now
+	}
+	a.last = now
+	r.missing[key] = a
+	return now.Sub(a.since) >= goneAfter
 }
 
 // kind is a resource that a server may hold, and what is known of it.
@@ -66,9 +68,28 @@ type kind struct {
 	atOnce bool // can be deleted as a collection
 }
 
+// standing is what a group is to a server.
+type standing int
+
+const (
+	foreign  standing = iota // it is another's, or the server's own business
+	sent                     // the gateway sends it there
+	unplaced                 // the server's to have, and nobody has it
+)
+
+func (r *remote) standing(server, group string) standing {
+	switch s, ok := r.servers.For(group); {
+	case ok && s.Name == server:
+		return sent
+	case !ok && r.servers.Claims(server, group):
+		return unplaced
+	}
+	return foreign
+}
+
 // kinds are the resources of a server that are in namespaces and can be listed
 // and deleted, in their preferred versions, and those of known that discovery
-// does not show.
+// does not show. With an error they are those that could be seen.
 func (r *remote) kinds(server string, known map[string]string) ([]kind, error) {
 	config, client, err := r.client(server)
 	if err != nil {
@@ -83,15 +104,19 @@ func (r *remote) kinds(server string, known map[string]string) ([]kind, error) {
 		// A group that cannot be seen may hold something.
 		return nil, fmt.Errorf("discover what server %s serves: %w", server, err)
 	}
-	return kindsOf(lists, known, func(group string) bool {
-		s, ok := r.servers.For(group)
-		return ok && s.Name == server
-	})
+	found, err := kindsOf(lists, known, func(group string) standing { return r.standing(server, group) })
+	if err != nil {
+		err = fmt.Errorf("see what server %s holds: %w", server, err)
+	}
+	return found, err
 }
 
-// kindsOf picks the kinds of groups that are sent to the server.
-func kindsOf(lists []*metav1.APIResourceList, known map[string]string, sent func(group string) bool) ([]kind, error) {
+// kindsOf picks the kinds of groups that are sent to the server. One that is
+// shown and in nobody's place may hold what was sent to the server before the
+// gateway or the server started anew: that is an error, until it has a place.
+func kindsOf(lists []*metav1.APIResourceList, known map[string]string, of func(group string) standing) ([]kind, error) {
 	var found []kind
+	var unclear []error
 	shown := map[string]bool{}
 	for _, l := range lists {
 		gv, err := schema.ParseGroupVersion(l.GroupVersion)
@@ -99,19 +124,26 @@ func kindsOf(lists []*metav1.APIResourceList, known map[string]string, sent func
 			return nil, fmt.Errorf("discovery has a version that is none: %w", err)
 		}
 		for _, res := range l.APIResources {
-			if sent(gv.Group) && slices.Contains(res.Verbs, "list") && slices.Contains(res.Verbs, "delete") {
-				k := kind{gv.WithResource(res.Name), true, slices.Contains(res.Verbs, "deletecollection")}
+			if !slices.Contains(res.Verbs, "list") || !slices.Contains(res.Verbs, "delete") {
+				continue
+			}
+			k := kind{gv.WithResource(res.Name), true, slices.Contains(res.Verbs, "deletecollection")}
+			shown[resourceName(k.GroupResource())] = true
+			switch of(gv.Group) {
+			case sent:
 				found = append(found, k)
-				shown[resourceName(k.GroupResource())] = true
+			case unplaced:
+				unclear = append(unclear, fmt.Errorf("%s is shown there, and the gateway does not send its group anywhere yet", k.GroupResource()))
+			case foreign:
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if gr := groupResource(name); !shown[name] && sent(gr.Group) {
+		if gr := groupResource(name); !shown[name] && of(gr.Group) != foreign {
 			found = append(found, kind{gr.WithVersion(known[name]), false, true})
 		}
 	}
-	return found, nil
+	return found, errors.Join(unclear...)
 }
 
 // client is the server's, which does not wait for an answer for ever.
@@ -150,13 +182,13 @@ func (r *remote) count(ctx context.Context, server, resource, version, namespace
 		}
 	}
 	kinds, err := r.kinds(server, nil)
-	if err != nil {
-		return 0, err
-	}
 	for _, k := range kinds {
 		if k.GroupResource() == groupResource(resource) {
 			return countAll(ctx, client.Resource(k.GroupVersionResource).Namespace(namespace))
 		}
+	}
+	if err != nil {
+		return 0, err
 	}
 	if version != "" && r.gone(server, groupResource(resource), false) {
 		return 0, nil

@@ -29,6 +29,9 @@ type Server struct {
 type Servers interface {
 	// For is the server to which requests for an API group go; false if none.
 	For(group string) (Server, bool)
+	// Claims says whether a server gets the requests for a group that it serves,
+	// where no other does: the group is not its own business.
+	Claims(server, group string) bool
 	// Names are the names of all servers that are registered.
 	Names() []string
 	// Client is how the gateway speaks to the server as itself, not as a user: it

@@ -111,6 +111,7 @@ func (m *memory) ledger(t *testing.T) *ledger {
 type oneServer struct{ rules Rules }
 
 func (o oneServer) For(group string) (Server, bool) { return Server{"A", o.rules}, group == "a" }
+func (o oneServer) Claims(_, group string) bool     { return group == "a" }
 func (o oneServer) Names() []string                 { return []string{"A"} }
 func (o oneServer) Client(string) (*rest.Config, *http.Client, error) {
 	return nil, nil, errors.New("not here")
