@@ -297,12 +297,17 @@ func (d *decision) namedHeir() []ClusterID {
 	return nil
 }
 
-// onlyPeer is the one cluster that reads this one, if there is one only.
+// onlyPeer is the one cluster that reads this one, if there is one only, as far
+// as all have been listed.
 func (d *decision) onlyPeer() []ClusterID {
 	var found []ClusterID
 	for _, id := range sortedPeers(d.in.Peers) {
-		if p := d.in.Peers[id]; p.Reads && !p.Forgotten {
+		switch p := d.in.Peers[id]; {
+		case p.Forgotten:
+		case p.Reads:
 			found = append(found, id)
+		case !p.Synced && p.Health != Expired:
+			return nil
 		}
 	}
 	if len(found) != 1 || d.in.Peers[found[0]].Health != Live {

@@ -358,6 +358,37 @@ func TestDeleteReplica(t *testing.T) {
 	}
 }
 
+// TestOnlyPeer: who takes over is not the only one that reads this cluster as
+// long as another may, too.
+func TestOnlyPeer(t *testing.T) {
+	for name, c := range map[string]struct {
+		other model.Peer
+		heirs []string
+	}{
+		"another does not":         {model.Peer{Health: model.Live, Synced: true}, []string{"b"}},
+		"another does":             {model.Peer{Health: model.Live, Synced: true, Reads: true}, nil},
+		"another is not read yet":  {model.Peer{Health: model.Live}, nil},
+		"another is silent":        {model.Peer{Health: model.Stale}, nil},
+		"another has expired":      {model.Peer{Health: model.Expired}, []string{"b"}},
+		"another is not wanted":    {model.Peer{Health: model.Live, Forgotten: true}, []string{"b"}},
+		"another did, and expired": {model.Peer{Health: model.Expired, Reads: true}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(1)
+			in.Local.Service.Annotations = map[string]string{v1alpha1.AnnotationMode: "receiver"}
+			in.Peers["c"] = c.other
+			carry(&in, model.Decide(model.Config{Cluster: "a", Namespace: "sync"}, in))
+			var heirs []string
+			if h := in.Published.Service.Spec.Handover; h != nil {
+				heirs = h.Heirs
+			}
+			if diff := cmp.Diff(c.heirs, heirs); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestPartOfAView: a Service seen before its slices is not one without endpoints.
 func TestPartOfAView(t *testing.T) {
 	cfg := model.Config{Cluster: "a"}

@@ -99,7 +99,8 @@ func (d *decision) unanswered(h *v1alpha1.Handover) string {
 	for _, id := range sortedPeers(d.in.Peers) {
 		p := d.in.Peers[id]
 		heir := slices.Contains(h.Heirs, string(id))
-		if p.Forgotten || p.Health == Expired || !p.Reads && !heir {
+		// One whose lease was not listed yet may read this cluster, and is waited for.
+		if p.Forgotten || p.Health == Expired || p.Synced && !p.Reads && !heir {
 			continue
 		}
 		a := answerOf(p, d.cfg.Cluster)

@@ -406,6 +406,39 @@ func (w *world) calm(steps int) {
 	}
 }
 
+// TestUnlistedPeerIsAsked: a leader that begins to read a cluster anew before it
+// hands over waits for it, though it does not know yet whether it is read there.
+func TestUnlistedPeerIsAsked(t *testing.T) {
+	w := newWorld(t, 1, 3)
+	a, b, c := w.clusters[0], w.clusters[1], w.clusters[2]
+	a.native(1)
+	b.addPod("cart", true, true)
+	w.settle()
+	a.apply(func(s *corev1.Service) { setTo(s, b.id) })
+	a.mode("receiver")
+	phase := func() v1alpha1.Phase {
+		if s := all[*v1alpha1.PublishedService](a.api.objects); len(s) > 0 && s[0].Spec.Handover != nil {
+			return s[0].Spec.Handover.Phase
+		}
+		return ""
+	}
+	w.before = func(int) {
+		if phase() == v1alpha1.PhaseJoining && !a.cut[c.id] {
+			a.peers[c.id], a.cut[c.id] = newView(c.api), true
+		}
+	}
+	w.settle()
+	if got := phase(); got != v1alpha1.PhaseJoining {
+		t.Errorf("the handover is %s, and nobody asked %s", got, c.id)
+	}
+	w.before = nil
+	clear(a.cut)
+	w.settle()
+	if got := phase(); got != v1alpha1.PhaseDone || w.failed != "" {
+		t.Errorf("the handover is %s: %s\n%s", got, w.failed, strings.Join(w.trace, "\n"))
+	}
+}
+
 // TestCrashAtEveryWrite has a controller crash before each write of each kind
 // of migration and of taking it back: it comes to what it comes to without.
 func TestCrashAtEveryWrite(t *testing.T) {

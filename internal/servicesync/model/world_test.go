@@ -262,6 +262,7 @@ func (c *cluster) carryOut(w model.Write) bool {
 			return false
 		}
 		c.mayUpdate(now, o)
+		c.mayCommit(now, o)
 		c.api.put(o, false)
 	case model.Delete:
 		if now == nil || now.GetResourceVersion() != o.GetResourceVersion() {
@@ -365,6 +366,30 @@ func (c *cluster) mayUpdate(old, o model.Object) {
 		}
 		if mustJSON(a) != mustJSON(b) {
 			c.w.fail("%s: changes more of a Service than a migration asks for: %s to %s", c.id, mustJSON(a), mustJSON(b))
+		}
+	}
+}
+
+// mayCommit: a handover is committed once all who may read the cluster have
+// answered. Here all do.
+func (c *cluster) mayCommit(old, o model.Object) {
+	was, ok := old.(*v1alpha1.PublishedService)
+	if !ok || was.Spec.Handover == nil || was.Spec.Handover.Phase != v1alpha1.PhaseJoining {
+		return
+	}
+	h := o.(*v1alpha1.PublishedService).Spec.Handover
+	if h == nil || h.Phase != v1alpha1.PhaseCommitted || len(h.Heirs) == 0 {
+		return
+	}
+	for _, p := range c.w.clusters {
+		if p == c || !c.w.now.Before(c.heard[p.id].Add(lasts)) {
+			continue
+		}
+		answered := slices.ContainsFunc(all[*v1alpha1.PublishedService](p.api.objects), func(s *v1alpha1.PublishedService) bool {
+			return slices.ContainsFunc(s.Spec.Seen, func(seen v1alpha1.Seen) bool { return seen.Cluster == string(c.id) && seen.Turn == h.Turn })
+		})
+		if !answered {
+			c.w.fail("%s: commits turn %d, and %s has not answered", c.id, h.Turn, p.id)
 		}
 	}
 }
