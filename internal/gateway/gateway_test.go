@@ -359,8 +359,19 @@ func TestOnlyConformantServersWhereRequired(t *testing.T) {
 
 func TestGuardNeedsACore(t *testing.T) {
 	s := newAPIServer(t, "s", "one.example.com")
-	f := start(t, newGiven(s.object(func(s *v1alpha1.RemoteAPIServerSpec) { s.Guard.Quota = true })))
+	guarded := s.object(func(s *v1alpha1.RemoteAPIServerSpec) { s.Guard.Quota = true })
+	src := newGiven(guarded)
+	f := start(t, src)
 	f.becomes("/servers/s", 200, "--core-kubeconfig")
+
+	t.Run("until it is taken off", func(t *testing.T) {
+		src.lists <- []*v1alpha1.RemoteAPIServer{s.object()}
+		f.becomes("/apis/one.example.com/v1/things", 200, `"server":"s"`)
+	})
+	t.Run("and when it is put on later", func(t *testing.T) {
+		src.lists <- []*v1alpha1.RemoteAPIServer{guarded}
+		f.becomes("/apis/one.example.com/v1/things", 503, "--core-kubeconfig")
+	})
 }
 
 // TestStartsFromMemory: without its source, a gateway serves the servers that

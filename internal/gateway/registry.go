@@ -164,9 +164,13 @@ func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServe
 }
 
 // sameConnection says whether two specs reach a server in the same way, so
-// that what is connected may stay so.
+// that what is connected may stay so. Whether there is a guard is part of it: a
+// gateway without a core server has no way to a guarded one.
 func sameConnection(a, b *v1alpha1.RemoteAPIServerSpec) bool {
 	x, y := *a, *b
+	if (x.Guard == v1alpha1.Guard{}) != (y.Guard == v1alpha1.Guard{}) {
+		return false
+	}
 	for _, s := range []*v1alpha1.RemoteAPIServerSpec{&x, &y} {
 		s.Groups, s.Priority, s.Guard, s.ServerAddressByClientCIDRs = nil, 0, v1alpha1.Guard{}, nil
 	}
