@@ -71,6 +71,8 @@ func (k *keeper) load(ctx context.Context) (*v1alpha1.ClusterLease, error) {
 	// What was complete is: what has changed since is published before anything
 	// that others could take for absent.
 	k.want.Complete = found.Spec.Complete && found.Spec.FormatVersion == v1alpha1.FormatVersion
+	// Whom it read it will read again: who hands over meanwhile waits for it.
+	k.want.Peers = slices.Clone(found.Spec.Peers)
 	return found, nil
 }
 

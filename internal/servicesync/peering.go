@@ -76,6 +76,11 @@ func (s *site) setPeers(ctx context.Context, found []peers.Peer) {
 			s.startPeer(ctx, id, p)
 		}
 	}
+	if !slices.ContainsFunc(found, func(p peers.Peer) bool { return p.Unread }) {
+		s.mu.Lock()
+		s.recalled = nil
+		s.mu.Unlock()
+	}
 	s.namePeers()
 	select {
 	case <-s.named:
@@ -137,13 +142,17 @@ func (s *site) stopPeer(r *reading, gone bool) {
 	s.eachKey(func(k types.NamespacedName) { s.add(k, true) })
 }
 
-// namePeers has the lease say whom this cluster reads.
+// namePeers has the lease say whom this cluster reads, and whom it read last
+// as long as it cannot tell.
 func (s *site) namePeers() {
-	var names []string
+	s.mu.Lock()
+	names := slices.Clone(s.recalled)
+	s.mu.Unlock()
 	for _, r := range s.readings() {
 		names = append(names, string(r.id))
 	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	s.keeper.set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Peers = names })
 }
 

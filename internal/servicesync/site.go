@@ -60,6 +60,7 @@ type site struct {
 	faulty   map[string]peers.Peer             // named by somebody, and not to be read
 	remember map[model.ClusterID]memory        // of peers that were read once
 	named    chan struct{}                     // closed when the peers are known first
+	recalled []string                          // peers that the lease named, until all sources are read
 	initial  map[types.NamespacedName]struct{} // of the own cluster, and not yet decided once
 	loaded   bool                              // initial is all there is
 	notes    map[types.NamespacedName]*notes
@@ -360,6 +361,7 @@ func (s *site) load(ctx context.Context) error {
 	s.mu.Lock()
 	s.loaded = true
 	if lease != nil {
+		s.recalled = lease.Spec.Peers
 		for _, p := range lease.Status.Peers {
 			if p.Heard != nil {
 				s.remember[model.ClusterID(p.Cluster)] = recall(p, time.Now())

@@ -367,6 +367,49 @@ func TestPeerThatIsTakenOutExpires(t *testing.T) {
 	}
 }
 
+// A process that starts goes on naming the peers that the one before it read,
+// until it knows better: who hands over waits for the answers of those who read it.
+func TestRestartNamesPeers(t *testing.T) {
+	b := newFakeAPI(t)
+	source := make(source)
+	takes := func(cfg *Config) {
+		cfg.Lease = time.Second // its status is written as often as it is renewed
+		cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
+	}
+	named := func(lease map[string]any) []string {
+		names, _, _ := unstructured.NestedStringSlice(lease, "spec", "peers")
+		return names
+	}
+	lease := target{collection: leases, namespace: "sync", name: "b"}
+	p := start(t, "b", b.config(), takes)
+	source <- []peers.Peer{{Name: "a", Origin: "test", Config: &rest.Config{Host: "http://127.0.0.1:1"}}}
+	b.await("the lease names the peer", func() bool { return slices.Equal(named(b.objects[lease.path()]), []string{"a"}) })
+	p.stop()
+	b.mu.Lock()
+	before := len(b.events)
+	b.mu.Unlock()
+	start(t, "b", b.config(), takes)
+	b.await("the lease is renewed", func() bool {
+		return slices.ContainsFunc(b.events[before:], func(e fakeEvent) bool { return e.collection == leases })
+	})
+	for _, fault := range []string{"no secrets today", "still none"} {
+		source <- []peers.Peer{{Name: "sync", Origin: "secrets", Unread: true, Err: errors.New(fault)}}
+		b.await("the lease names the fault", func() bool {
+			text, _ := json.Marshal(b.objects[lease.path()]["status"])
+			return strings.Contains(string(text), fault)
+		})
+	}
+	b.mu.Lock()
+	for _, e := range b.events[before:] {
+		if got := named(e.object); e.collection == leases && !slices.Equal(got, []string{"a"}) {
+			t.Errorf("before anybody said who is to be read, the lease names %v", got)
+		}
+	}
+	b.mu.Unlock()
+	source <- nil
+	b.await("the lease names no peer", func() bool { return len(named(b.objects[lease.path()])) == 0 })
+}
+
 type source chan []peers.Peer
 
 func (s source) Run(ctx context.Context, found func([]peers.Peer)) error {

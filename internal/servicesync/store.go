@@ -64,7 +64,7 @@ func (s *storePeers) Run(ctx context.Context, found func([]peers.Peer)) error {
 		case err := <-faults:
 			why := explain(err, origin)
 			if why != "" && !leases.synced() && last == nil {
-				found([]peers.Peer{{Name: "store", Origin: origin, Err: fmt.Errorf("%s", why)}})
+				found([]peers.Peer{{Name: "store", Origin: origin, Unread: true, Err: fmt.Errorf("%s", why)}})
 			}
 			continue
 		}

@@ -124,7 +124,7 @@ func (f *folder) read(before []Peer) []Peer {
 				peers = append(peers, p)
 			}
 		}
-		return append(peers, Peer{Name: filepath.Base(f.path), Origin: f.path, Err: fmt.Errorf("read folder of kubeconfigs: %w", err)})
+		return append(peers, Peer{Name: filepath.Base(f.path), Origin: f.path, Unread: before == nil, Err: fmt.Errorf("read folder of kubeconfigs: %w", err)})
 	}
 	for _, e := range entries {
 		path := filepath.Join(f.path, e.Name())

@@ -33,6 +33,9 @@ type Peer struct {
 	// Err says what is wrong with it. Beside a Config: the Config is an older
 	// one, and goes on being used.
 	Err error
+	// Unread says that Err is about the source itself, which was not read yet:
+	// it may name more peers.
+	Unread bool
 }
 
 // Source finds peers.

@@ -79,7 +79,7 @@ func (s *secrets) Run(ctx context.Context, found func([]Peer)) error {
 			// Once there has been a list, a watch that breaks takes nobody away.
 			if !informer.HasSynced() {
 				origin := "secrets in namespace " + s.namespace
-				found([]Peer{{Name: s.namespace, Origin: origin, Err: fmt.Errorf("list %s that are labelled %s: %w", origin, Label, err)}})
+				found([]Peer{{Name: s.namespace, Origin: origin, Unread: true, Err: fmt.Errorf("list %s that are labelled %s: %w", origin, Label, err)}})
 			}
 		}
 	}
