@@ -1,6 +1,7 @@
 package servicesync
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
@@ -173,17 +175,42 @@ func (s *site) peerTurned(id model.ClusterID, before, now standing) {
 	if p == nil {
 		return
 	}
+	lacks := func(k types.NamespacedName) bool { return len(p.services.of(k)) == 0 }
 	s.services.each(func(svc *corev1.Service) {
-		if svc.Labels[v1alpha1.LabelReplica] == string(id) && len(p.services.of(key(svc))) == 0 {
-			s.add(key(svc), true)
+		// A replica goes once all peers are sure that nobody has the Service.
+		if k := key(svc); svc.Labels[v1alpha1.LabelReplica] != "" && lacks(k) && !s.published(k, gives) {
+			s.add(k, true)
+		}
+	})
+	s.imports.each(func(i *mcs.ServiceImport) {
+		if k := key(i); i.Labels[v1alpha1.LabelImport] != "" && lacks(k) && !s.published(k, exports) {
+			s.add(k, true)
+		}
+	})
+	s.pubs.each(func(own *v1alpha1.PublishedService) {
+		answers := slices.ContainsFunc(own.Spec.Seen, func(a v1alpha1.Seen) bool { return a.Cluster == string(id) })
+		if k := nameOf(own.Spec.Service); answers && lacks(k) {
+			s.add(k, true)
 		}
 	})
 	s.slices.each(func(e *discoveryv1.EndpointSlice) {
 		if e.Labels[v1alpha1.LabelCluster] == string(id) && p.slices.get(p.namespace, e.Annotations[v1alpha1.AnnotationSlice]) == nil {
-			s.add(labelled(e, discoveryv1.LabelServiceName), true)
+			s.add(cmp.Or(labelled(e, mcs.LabelServiceName), labelled(e, discoveryv1.LabelServiceName)), true)
 		}
 	})
 }
+
+// published reports whether a peer that is read publishes the Service as one
+// that is so.
+func (s *site) published(k types.NamespacedName, so func(*v1alpha1.PublishedService) bool) bool {
+	return slices.ContainsFunc(s.readings(), func(r *reading) bool { return slices.ContainsFunc(r.services.of(k), so) })
+}
+
+func gives(p *v1alpha1.PublishedService) bool {
+	return p.Spec.Role == v1alpha1.RoleSource || p.Spec.Role == v1alpha1.RoleUnion
+}
+
+func exports(p *v1alpha1.PublishedService) bool { return p.Spec.Exported != nil }
 
 // peerStatuses are what the lease says of peers: of those that are read, of
 // those of which something is remembered, and of what should name one and

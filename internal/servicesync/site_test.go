@@ -16,9 +16,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
@@ -36,6 +40,7 @@ const (
 	slicesOf  = "apis/discovery.k8s.io/v1/endpointslices"
 	published = "apis/servicesync.xbernetes.io/v1alpha1/publishedservices"
 	pubSlices = "apis/servicesync.xbernetes.io/v1alpha1/publishedslices"
+	imports   = "apis/multicluster.x-k8s.io/v1beta1/serviceimports"
 	leases    = "apis/servicesync.xbernetes.io/v1alpha1/clusterleases"
 )
 
@@ -268,6 +273,75 @@ func TestCountThatComesLate(t *testing.T) {
 	count(0)
 	a.mu.Unlock()
 	b.awaitInUse("shop", "web")
+}
+
+// store puts an object that somebody else has written.
+func (f *fakeAPI) store(collection string, obj model.Object) {
+	f.t.Helper()
+	text, err := json.Marshal(obj)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.apply(collection, obj.GetNamespace(), obj.GetName(), string(text))
+}
+
+// All that waits until a peer is known to lack it goes once it is: a replica of
+// another peer's, an import, its endpoints in an import of others, and an
+// answer to it.
+func TestWhatWaitsForConfirmation(t *testing.T) {
+	a, b, c := newFakeAPI(t), newFakeAPI(t), newFakeAPI(t)
+	lease := func(f *fakeAPI, name string, services int) {
+		f.apply(leases, "sync", name, fmt.Sprintf(`{"spec": {"formatVersion": 1, "cluster": %q, "durationSeconds": 3600, "complete": true, "services": %d}}`, name, services))
+	}
+	publish := func(f *fakeAPI, cluster, name string, spec v1alpha1.PublishedServiceSpec) {
+		spec.FormatVersion, spec.Cluster, spec.Role = v1alpha1.FormatVersion, cluster, v1alpha1.RoleSource
+		spec.Service, spec.Template = v1alpha1.ServiceReference{Namespace: "shop", Name: name}, &v1alpha1.ServiceTemplate{Type: "ClusterIP"}
+		f.store(published, &v1alpha1.PublishedService{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "sync", Name: model.PublicationName(keyOf("shop", name)), Labels: map[string]string{v1alpha1.LabelCluster: cluster},
+		}, Spec: spec})
+	}
+	lease(a, "a", 1)
+	publish(a, "a", "shared", v1alpha1.PublishedServiceSpec{Exported: &v1alpha1.Export{}})
+	lease(c, "c", 1) // which is not seen
+
+	b.service("shop", "mine", "10.1.0.1")
+	publish(b, "b", "mine", v1alpha1.PublishedServiceSpec{Seen: []v1alpha1.Seen{{Cluster: "c", Turn: 1, Stays: true}}})
+	b.store(services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "replica", Labels: map[string]string{v1alpha1.LabelReplica: "a"}}})
+	b.store(imports, &mcs.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "import", Labels: map[string]string{v1alpha1.LabelImport: "import"}}})
+	b.store(slicesOf, &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "shared-of-c", Labels: map[string]string{
+			discoveryv1.LabelServiceName: model.DerivedName(keyOf("shop", "shared")), discoveryv1.LabelManagedBy: v1alpha1.ManagedBy,
+			mcs.LabelServiceName: "shared", mcs.LabelSourceCluster: "c", v1alpha1.LabelCluster: "c",
+		}, Annotations: map[string]string{v1alpha1.AnnotationSlice: "shared-0"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.2.0.1"}}},
+	})
+	start(t, "b", b.config(), reads(map[string]*rest.Config{"a": a.config(), "c": c.config()}))
+	b.await("the import of what a exports has its Service", func() bool {
+		return b.objects[target{services, "shop", model.DerivedName(keyOf("shop", "shared")), ""}.path()] != nil
+	})
+	time.Sleep(3 * turnDelay) // in which what holds for the peers settles
+	waiting := func() map[string]bool {
+		own := b.objects[target{published, "sync", model.PublicationName(keyOf("shop", "mine")), ""}.path()]
+		_, answers, _ := unstructured.NestedFieldNoCopy(own, "spec", "seen")
+		return map[string]bool{
+			"an answer": answers,
+			"a replica": b.objects[target{services, "shop", "replica", ""}.path()] != nil,
+			"an import": b.objects[target{imports, "shop", "import", ""}.path()] != nil,
+			"endpoints": b.objects[target{slicesOf, "shop", "shared-of-c", ""}.path()] != nil,
+		}
+	}
+	b.mu.Lock()
+	all := waiting()
+	b.mu.Unlock()
+	for what, waits := range all {
+		if !waits {
+			t.Errorf("%s did not wait", what)
+		}
+	}
+	lease(c, "c", 0)
+	for what := range all {
+		b.await(what+" is gone", func() bool { return !waiting()[what] })
+	}
 }
 
 // A peer that accepts connections and never answers holds nobody up, neither at
