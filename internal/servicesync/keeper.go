@@ -122,6 +122,11 @@ func (k *keeper) announce(ctx context.Context, n int32) error {
 	}
 }
 
+// retract takes back what was announced and did not come about.
+func (k *keeper) retract(n int32) {
+	k.set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Services -= n })
+}
+
 // run renews the lease until ctx ends.
 func (k *keeper) run(ctx context.Context) error {
 	var renewed time.Time

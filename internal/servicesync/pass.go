@@ -151,15 +151,18 @@ func (s *site) input(k types.NamespacedName, now time.Time) model.Input {
 // write carries out one write, and remembers to wait until the views show it.
 func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write) error {
 	// How many Services are published is said before it is so.
-	if _, ok := w.Object.(*v1alpha1.PublishedService); ok && (w.Verb == model.Create || w.Verb == model.Delete) {
+	more := int32(0)
+	if _, ok := w.Object.(*v1alpha1.PublishedService); ok && w.Verb == model.Create {
+		more = 1
+	} else if ok && w.Verb == model.Delete {
+		more = -1
+	}
+	if more != 0 {
 		s.counting.RLock()
 		defer s.counting.RUnlock()
-		n := int32(1)
-		if w.Verb == model.Delete {
-			n = -1
-		}
 		s.counted.Store(time.Now().UnixNano())
-		if err := s.keeper.announce(ctx, n); err != nil {
+		if err := s.keeper.announce(ctx, more); err != nil {
+			s.keeper.retract(more)
 			return fmt.Errorf("write in own lease how many services are published: %w", err)
 		}
 	}
@@ -169,6 +172,9 @@ func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write)
 	}
 	written, err := store.apply(ctx, w)
 	if err != nil {
+		if more != 0 && refused(err) {
+			s.keeper.retract(more)
+		}
 		return err
 	}
 	shown := s.shown(w, written)
@@ -182,8 +188,8 @@ func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write)
 	return nil
 }
 
-// recount corrects how many Services the lease says are published, where
-// writes failed after they were announced. It waits for quiet.
+// recount corrects how many Services the lease says are published, where it is
+// not known what came of writes that were announced. It waits for quiet.
 func (s *site) recount() {
 	if time.Since(time.Unix(0, s.counted.Load())) < patience || !s.counting.TryLock() {
 		return

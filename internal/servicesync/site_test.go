@@ -542,6 +542,51 @@ func TestCountIsAnnounced(t *testing.T) {
 	})
 }
 
+// What was announced and is not to be is taken back: a Service that takes many
+// attempts counts once.
+func TestCountIsTakenBack(t *testing.T) {
+	for name, refuse := range map[string]func(a *fakeAPI){
+		"the lease is not written": func(a *fakeAPI) {
+			failed := 0
+			a.before = func(_, path string) error {
+				if !strings.HasPrefix(path, leases+" ") || failed == 2 {
+					return nil
+				}
+				failed++
+				return errors.New("the store is away")
+			}
+		},
+		"the Service is not published": func(a *fakeAPI) {
+			denied := 0
+			a.denied = func(verb, resource string) bool {
+				if verb != "create" || resource != "publishedservices" || denied == 6 {
+					return false
+				}
+				denied++
+				return true
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newFakeAPI(t)
+			a.service("shop", "web", "10.0.0.1")
+			refuse(a)
+			start(t, "a", a.config(), nil)
+			a.await("it is published", func() bool {
+				return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "web")), ""}.path()] != nil
+			})
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for _, e := range a.events {
+				said, _, _ := unstructured.NestedFieldNoCopy(e.object, "spec", "services")
+				if e.collection == leases && said != nil && fmt.Sprint(said) != "1" {
+					t.Errorf("the lease says that %v Services are published", said)
+				}
+			}
+		})
+	}
+}
+
 // Somebody else's change between the reading of a Service and the writing of it
 // is kept, and one that the store did not take is made again.
 func TestForeignChangesAreKept(t *testing.T) {
