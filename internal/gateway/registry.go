@@ -57,9 +57,10 @@ type table struct {
 
 // entry is a server as requests see it.
 type entry struct {
-	server *v1alpha1.RemoteAPIServer
-	member *member
-	status v1alpha1.RemoteAPIServerStatus
+	server   *v1alpha1.RemoteAPIServer
+	member   *member
+	status   v1alpha1.RemoteAPIServerStatus
+	withheld bool // it gets no requests: it is not known to be conformant, and has to be
 }
 
 // holder is the server that holds a group, or nil.
@@ -180,16 +181,16 @@ func sameConnection(a, b *v1alpha1.RemoteAPIServerSpec) bool {
 // publish says who holds what, to requests and to whoever reads status.
 func (r *registry) publish() {
 	members := make([]discovery.Member, 0, len(r.members))
+	withheld := map[string]bool{}
 	tried := true
 	for name, m := range r.members {
 		found := m.look()
 		tried = tried && found.tried
-		if r.requireConformant && !found.admitted() {
-			continue
-		}
+		withheld[name] = r.requireConformant && !found.admitted()
 		members = append(members, discovery.Member{
 			Name: name, Named: m.server.Spec.Groups, Priority: m.server.Spec.Priority, Created: m.server.CreationTimestamp.Time,
 			Addresses: addresses(&m.server.Spec), Document: found.document, OpenAPI: found.openAPI,
+			Withheld: withheld[name],
 		})
 	}
 	if tried {
@@ -201,7 +202,7 @@ func (r *registry) publish() {
 	before := r.table.Load()
 	routed := &table{servers: make(map[string]*entry, len(r.members))}
 	for name, m := range r.members {
-		e := &entry{server: m.server, member: m, status: m.server.Status}
+		e := &entry{server: m.server, member: m, status: m.server.Status, withheld: withheld[name]}
 		if old := before.servers[name]; old != nil && old.server.UID == m.server.UID {
 			e.status = old.status
 		}
@@ -213,9 +214,9 @@ func (r *registry) publish() {
 		r.table.Store(routed)
 	})
 	for name, m := range r.members {
-		e := &entry{server: m.server, member: m}
+		e := &entry{server: m.server, member: m, withheld: withheld[name]}
 		last := routed.servers[name].status
-		e.status = statusOf(r.observe(m, next.owned), last)
+		e.status = statusOf(r.observe(m, next.owned, e.withheld), last)
 		next.servers[name] = e
 		r.say(name, last.Conditions, e.status.Conditions)
 		if !equality.Semantic.DeepEqual(e.status, m.server.Status) {

@@ -205,11 +205,10 @@ func (t *router) resources(w http.ResponseWriter, r *http.Request, segments []st
 	e := t.registry.holder(group)
 	if e == nil {
 		t.registry.kickAll()
-	} else if e.server.Spec.IdentityMode() != v1alpha1.PassThrough {
-		if way := e.member.way.Load(); way != nil && way.backend.Health().Available {
-			t.forward(w, r, e)
-			return
-		}
+	} else if way := e.member.way.Load(); e.withheld ||
+		e.server.Spec.IdentityMode() != v1alpha1.PassThrough && way != nil && way.backend.Health().Available {
+		t.forward(w, r, e)
+		return
 	}
 	t.discovery.ServeHTTP(w, r)
 }
@@ -230,6 +229,11 @@ func (t *router) send(w http.ResponseWriter, r *http.Request, group string) {
 }
 
 func (t *router) forward(w http.ResponseWriter, r *http.Request, e *entry) {
+	if e.withheld {
+		refuse(w, r, http.StatusServiceUnavailable, fmt.Sprintf("server %q gets no requests: this gateway takes conformant servers only, "+
+			"and it is not known to be one; its condition Conformant says why", e.server.Name))
+		return
+	}
 	way := e.member.way.Load()
 	if way == nil {
 		refuse(w, r, http.StatusServiceUnavailable, fmt.Sprintf("server %q cannot be reached: %v", e.server.Name, e.member.look().invalid))

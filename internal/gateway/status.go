@@ -27,10 +27,10 @@ type observation struct {
 	now           time.Time
 }
 
-func (r *registry) observe(m *member, owned discovery.Ownership) observation {
+func (r *registry) observe(m *member, owned discovery.Ownership, withheld bool) observation {
 	o := observation{
 		server: m.server, found: m.look(), refused: owned.Refused[m.server.Name],
-		withheld: r.requireConformant && !m.look().admitted(), groupVersions: r.index.GroupVersions()[m.server.Name], now: r.now(),
+		withheld: withheld, groupVersions: r.index.GroupVersions()[m.server.Name], now: r.now(),
 	}
 	if way := m.way.Load(); way != nil {
 		o.health = way.backend.Health()
@@ -80,7 +80,8 @@ func available(o observation) metav1.Condition {
 	case o.found.err != nil:
 		c.Reason, c.Message = "DiscoveryFailed", clip(o.found.err.Error())
 	case o.withheld:
-		c.Reason, c.Message = "NotAdmitted", "The server answers, but this gateway takes conformant servers only (--require-conformant); see the condition Conformant."
+		c.Reason, c.Message = "NotAdmitted", "The server answers, but this gateway takes conformant servers only (--require-conformant); see the condition Conformant. "+
+			"What it held stays with it; requests get 503."
 	case len(discovery.Missing(o.server.Spec.Groups, o.found.document.Offered())) > 0:
 		c.Status, c.Reason = metav1.ConditionTrue, "GroupsMissing"
 		c.Message = clip(fmt.Sprintf("The server answers, but does not serve what spec.groups names: %s.",

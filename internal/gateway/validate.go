@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/conformance"
 )
 
@@ -52,7 +55,7 @@ func (m *member) validate(ctx context.Context, server *v1alpha1.RemoteAPIServer,
 			} else {
 				log.Info("conformance checked", "conformant", result.report.Conformant(), "summary", result.report.Summary())
 			}
-			m.note(func(f *found) { f.checked = &result })
+			m.note(func(f *found) { f.take(&result) })
 		}
 		if !pause(ctx, 500*time.Millisecond, nil) {
 			return
@@ -63,10 +66,45 @@ func (m *member) validate(ctx context.Context, server *v1alpha1.RemoteAPIServer,
 func (m *member) check(ctx context.Context, server *v1alpha1.RemoteAPIServer) checked {
 	ctx, cancel := context.WithTimeout(ctx, validateTime)
 	defer cancel()
-	report, err := conformance.Run(ctx, m.way.Load().client(server.Name), conformance.Options{
+	config := m.way.Load().client(server.Name)
+	way := &waverer{RoundTripper: config.Transport}
+	config.Transport = way
+	return way.outcome(conformance.Run(ctx, config, conformance.Options{
 		OpenAPIPath: strings.TrimSuffix(server.Spec.OpenAPIPath, "/") + "/v2",
-	})
+	}))
+}
+
+// waverer notes that a server could not be reached or did not answer: what a
+// check finds then says nothing of the server. One goroutine uses it.
+type waverer struct {
+	http.RoundTripper
+	err error // the last of them
+}
+
+func (v *waverer) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := v.RoundTripper.RoundTrip(r)
+	for _, reason := range []backend.Reason{backend.NoEndpoint, backend.Unreachable, backend.Broken, backend.NoAnswer} {
+		if apierrors.HasStatusCause(err, metav1.CauseType(reason)) {
+			v.err = err
+		}
+	}
+	return resp, err
+}
+
+// outcome is what a check came to that was made on this way.
+func (v *waverer) outcome(report *conformance.Report, err error) checked {
+	if err == nil && v.err != nil && !report.Conformant() {
+		err = fmt.Errorf("the server did not answer all the time: %w", v.err)
+	}
 	return checked{report, err}
+}
+
+// take takes the outcome of a check in. One that could not be made says nothing
+// against the verdict of the last that was.
+func (f *found) take(c *checked) {
+	if c.err == nil || f.checked == nil || f.checked.err != nil {
+		f.checked = c
+	}
 }
 
 // conformant is the condition of that name.

@@ -30,6 +30,9 @@ type Member struct {
 	Document *Document
 	// OpenAPI is what is known of that; nil if nothing is.
 	OpenAPI *OpenAPIDocument
+	// Withheld: it keeps what it held, gets nothing more, and nothing of it is
+	// shown.
+	Withheld bool
 }
 
 // Index is the one discovery of all servers. Set may be called from one
@@ -109,6 +112,9 @@ func (x *Index) SetRouted(members []Member, route func(Ownership)) Ownership {
 	claims := make([]Claim, 0, len(members))
 	for i := range members {
 		claims = append(claims, members[i].claim(x.held))
+		if members[i].Withheld {
+			members[i].Document, members[i].OpenAPI = nil, nil
+		}
 	}
 	owned := Assign(claims, x.held)
 	moved := !maps.Equal(x.held, owned.Holder)
@@ -181,22 +187,25 @@ func (x *Index) WantsOpenAPIV2() bool { return x.openapi.wanted.Load() }
 func (x *Index) WantOpenAPIV2() bool { return !x.openapi.wanted.Swap(true) }
 
 // claim is what a member asks for. One that was not reached yet goes on to ask
-// for what it held before.
+// for what it held before; one that is withheld asks for nothing else.
 func (m *Member) claim(held map[string]string) Claim {
 	c := Claim{Server: m.Name, Priority: m.Priority, Created: m.Created}
 	if m.Document != nil {
 		c.Groups = Claims(m.Named, m.Document.Offered())
-		return c
-	}
-	var before []string
-	for group, server := range held {
-		if server == m.Name {
-			before = append(before, group)
+	} else {
+		var before []string
+		for group, server := range held {
+			if server == m.Name {
+				before = append(before, group)
+			}
 		}
+		c.Groups = slices.Concat(Claims(m.Named, nil), Claims(m.Named, before))
+		slices.Sort(c.Groups)
+		c.Groups = slices.Compact(c.Groups)
 	}
-	c.Groups = slices.Concat(Claims(m.Named, nil), Claims(m.Named, before))
-	slices.Sort(c.Groups)
-	c.Groups = slices.Compact(c.Groups)
+	if m.Withheld {
+		c.Groups = slices.DeleteFunc(c.Groups, func(g string) bool { return held[g] != m.Name })
+	}
 	return c
 }
 

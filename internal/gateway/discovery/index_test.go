@@ -169,6 +169,30 @@ func TestIndexRemembers(t *testing.T) {
 	}
 }
 
+// TestIndexWithholds: a server that is withheld keeps what it held, shows
+// nothing of it, and gets nothing more.
+func TestIndexWithholds(t *testing.T) {
+	x := NewIndex()
+	x.Remember(map[string]string{"one.example.com": "s", "gone.example.com": "s"})
+	both := fetched(t, aggregatedDocument("one.example.com/v1/things", "two.example.com/v1/things"), "")
+	other := Member{Name: "other", Document: both}
+	s := Member{Name: "s", Priority: 1, Named: []string{"one.example.com", "two.example.com"}, Withheld: true}
+	for _, s.Document = range []*Document{nil, both} {
+		owned := x.Set([]Member{other, s})
+		if diff := cmp.Diff(map[string]string{"one.example.com": "s", "two.example.com": "other"}, owned.Holder); diff != "" {
+			t.Errorf("holders (-want +got):\n%s", diff)
+		}
+		got := names(read[apidiscoveryv2.APIGroupDiscoveryList](t, ask(t, x, "/apis", v2, "")))
+		if !slices.Equal(got, []string{"two.example.com/v1"}) {
+			t.Errorf("shown are %q", got)
+		}
+	}
+	s.Document = fetched(t, aggregatedDocument("two.example.com/v1/things"), "")
+	if owned := x.Set([]Member{other, s}); owned.Holder["one.example.com"] != "other" {
+		t.Errorf("it serves the group no more, and the holders are %v", owned.Holder)
+	}
+}
+
 // TestIndexTouchesWhatChanged: with a hundred servers of five groups each, one
 // server's change makes one group anew.
 func TestIndexTouchesWhatChanged(t *testing.T) {
