@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
@@ -22,14 +23,15 @@ type observation struct {
 	found         found
 	health        backend.Health
 	refused       []discovery.Refusal
-	groupVersions []string
+	groupVersions []string // that are shown
+	held          []string // its groups
 	withheld      bool // it is not conformant, and has to be
 	now           time.Time
 }
 
 func (r *registry) observe(m *member, owned discovery.Ownership, withheld bool) observation {
 	o := observation{
-		server: m.server, found: m.look(), refused: owned.Refused[m.server.Name],
+		server: m.server, found: m.look(), refused: owned.Refused[m.server.Name], held: owned.Of(m.server.Name),
 		withheld: withheld, groupVersions: r.index.GroupVersions()[m.server.Name], now: r.now(),
 	}
 	if way := m.way.Load(); way != nil {
@@ -44,7 +46,7 @@ func statusOf(o observation, last v1alpha1.RemoteAPIServerStatus) v1alpha1.Remot
 	s := v1alpha1.RemoteAPIServerStatus{
 		ObservedGeneration: o.server.Generation,
 		Conditions:         slices.Clone(last.Conditions),
-		GroupVersions:      o.groupVersions,
+		GroupVersions:      groupVersions(o, last.GroupVersions),
 		Version:            last.Version,
 		Latency:            latency(o.health.Latency, last.Latency),
 	}
@@ -65,6 +67,19 @@ func statusOf(o observation, last v1alpha1.RemoteAPIServerStatus) v1alpha1.Remot
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
 	return s
+}
+
+// groupVersions are those that are sent to the server. While nothing of it is
+// shown they are those of last in groups that it still holds: a gateway that
+// starts reads from them who held what.
+func groupVersions(o observation, last []string) []string {
+	if o.found.document != nil && !o.withheld {
+		return o.groupVersions
+	}
+	return slices.DeleteFunc(slices.Clone(last), func(text string) bool {
+		gv, err := schema.ParseGroupVersion(text)
+		return err != nil || !slices.Contains(o.held, gv.Group)
+	})
 }
 
 func available(o observation) metav1.Condition {

@@ -3,11 +3,13 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/google/go-cmp/cmp"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/conformance"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+	"github.com/xbernetes/xbernetes/internal/gateway/source"
 )
 
 // TestStatus is what people read of a server, in each state that it can be in.
@@ -53,6 +56,8 @@ func TestStatus(t *testing.T) {
 					for _, g := range a.Vals {
 						o.refused = append(o.refused, discovery.Refusal{Group: g, Holder: "other"})
 					}
+				case "holds":
+					o.held = a.Vals
 				case "withheld":
 					o.withheld = true
 				case "checked":
@@ -84,6 +89,29 @@ func told(s v1alpha1.RemoteAPIServerStatus) string {
 		fmt.Fprintf(&out, ", %s healthy: %v %s", e.URL, e.Healthy, e.Message)
 	}
 	return out.String() + "\n"
+}
+
+// TestWhoHeldWhatOutlivesStarts: what a status says of a server that was not
+// reached since the gateway's start is enough for its next start.
+func TestWhoHeldWhatOutlivesStarts(t *testing.T) {
+	s := &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
+	s.Status.GroupVersions = []string{"one.example.com/v1", "v1"}
+	s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAvailable}}
+	before := source.Held([]*v1alpha1.RemoteAPIServer{s})
+	for range 3 {
+		r := newRegistry(slog.New(slog.DiscardHandler), discovery.NewIndex(), nil)
+		r.settled.Store(true)
+		r.index.Remember(source.Held([]*v1alpha1.RemoteAPIServer{s}))
+		m := newMember(s, func() {})
+		m.found = found{tried: true, err: errors.New("connection refused")}
+		r.members["s"] = m
+		r.publish()
+		s = s.DeepCopy()
+		s.Status = r.table.Load().servers["s"].status
+	}
+	if diff := cmp.Diff(before, source.Held([]*v1alpha1.RemoteAPIServer{s})); diff != "" {
+		t.Errorf("who holds what, after three starts (-before +after):\n%s", diff)
+	}
 }
 
 func TestClip(t *testing.T) {
