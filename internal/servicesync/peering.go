@@ -213,13 +213,13 @@ func gives(p *v1alpha1.PublishedService) bool {
 func exports(p *v1alpha1.PublishedService) bool { return p.Spec.Exported != nil }
 
 // peerStatuses are what the lease says of peers: of those that are read, of
-// those of which something is remembered, and of what should name one and
-// cannot be used.
+// those of which something is remembered, unless it is to be forgotten, and of
+// what should name one and cannot be used.
 func (s *site) peerStatuses(now time.Time) []v1alpha1.PeerStatus {
 	all := make(map[string]v1alpha1.PeerStatus)
 	s.mu.Lock()
 	for id, m := range s.remember {
-		if _, reads := s.peers[id]; !reads {
+		if _, reads := s.peers[id]; !reads && !s.forgotten[id] {
 			health, _ := m.peering().Health(now)
 			all[string(id)] = statusOf(id, m, health)
 		}

@@ -441,6 +441,19 @@ func TestPeerThatIsTakenOutExpires(t *testing.T) {
 	}
 }
 
+// Of a peer that is to be forgotten the lease remembers nothing.
+func TestForgottenPeerLeavesTheLease(t *testing.T) {
+	b := newFakeAPI(t)
+	lease := target{collection: leases, namespace: "sync", name: "b"}
+	b.apply(leases, "sync", "b", `{"spec": {"formatVersion": 1, "cluster": "b", "durationSeconds": 3600},
+		"status": {"peers": [{"cluster": "west", "state": "Expired", "heard": "2026-01-01T00:00:00.000000Z"}, {"cluster": "east", "state": "Expired", "heard": "2026-01-01T00:00:00.000000Z"}]}}`)
+	start(t, "b", b.config(), func(cfg *Config) { cfg.Forget = []string{"west"} })
+	b.await("the lease remembers the other one only", func() bool {
+		text, _ := json.Marshal(b.objects[lease.path()]["status"])
+		return strings.Contains(string(text), `"east"`) && !strings.Contains(string(text), `"west"`)
+	})
+}
+
 // A process that starts goes on naming the peers that the one before it read,
 // until it knows better: who hands over waits for the answers of those who read it.
 func TestRestartNamesPeers(t *testing.T) {

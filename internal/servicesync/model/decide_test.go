@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
@@ -348,6 +349,44 @@ func TestDeleteReplica(t *testing.T) {
 			deleted := false
 			for _, w := range model.Decide(model.Config{Cluster: "a"}, in).Writes {
 				if _, ok := w.Object.(*corev1.Service); ok && w.Verb == model.Delete {
+					deleted = true
+				}
+			}
+			if deleted != test.deleted {
+				t.Errorf("deleted: %t", deleted)
+			}
+		})
+	}
+}
+
+// TestDeleteImport: an import goes once nobody exports its Service, as far as
+// can be told. A peer that is dead delays that only by endpoints in the import.
+func TestDeleteImport(t *testing.T) {
+	for name, test := range map[string]struct {
+		other   model.Peer
+		inUse   bool
+		deleted bool
+	}{
+		"another is confirmed":          {model.Peer{Health: model.Live, Synced: true, Confirmed: true}, true, true},
+		"another is not confirmed":      {model.Peer{Health: model.Live, Synced: true}, false, false},
+		"another was not listed yet":    {model.Peer{Health: model.Stale}, false, false},
+		"another is dead":               {model.Peer{Health: model.Expired}, false, true},
+		"another is dead and in use":    {model.Peer{Health: model.Expired}, true, false},
+		"another is dead and forgotten": {model.Peer{Health: model.Expired, Forgotten: true}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(1)
+			in.Peers["c"] = test.other
+			in.Local.Import = &mcs.ServiceImport{}
+			in.Local.Import.Labels = map[string]string{v1alpha1.LabelImport: key.Name}
+			if test.inUse {
+				s := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.2.0.1"}}}}
+				s.Labels = map[string]string{discoveryv1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelCluster: "c"}
+				in.Local.DerivedSlices = []*discoveryv1.EndpointSlice{s}
+			}
+			deleted := false
+			for _, w := range model.Decide(model.Config{Cluster: "a"}, in).Writes {
+				if _, ok := w.Object.(*mcs.ServiceImport); ok && w.Verb == model.Delete {
 					deleted = true
 				}
 			}

@@ -64,8 +64,12 @@ func (d *decision) exporters() []member {
 // all have been heard.
 func (d *decision) unshare() {
 	l := d.in.Local
-	for _, p := range d.in.Peers {
-		if !p.Forgotten && (!p.Synced || p.Published.Service == nil && !p.Confirmed) {
+	for id, p := range d.in.Peers {
+		switch {
+		case p.Forgotten, p.Confirmed, p.Synced && p.Published.Service != nil:
+		case p.Health == Expired && !d.shares(id):
+			// The dead delay nothing.
+		default:
 			return
 		}
 	}
@@ -80,6 +84,13 @@ func (d *decision) unshare() {
 	if l.Import != nil && l.Import.Labels[v1alpha1.LabelImport] != "" {
 		d.writes = append(d.writes, Write{Delete, Own, l.Import, nil, "no cluster exports the Service"})
 	}
+}
+
+// shares reports whether endpoints of a cluster are in the import here.
+func (d *decision) shares(id ClusterID) bool {
+	return slices.ContainsFunc(d.in.Local.DerivedSlices, func(s *discoveryv1.EndpointSlice) bool {
+		return s.Labels[v1alpha1.LabelCluster] == string(id) && len(s.Endpoints) > 0
+	})
 }
 
 func (d *decision) planImport(exporters []member, winner member) {
