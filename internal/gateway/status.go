@@ -25,7 +25,7 @@ type observation struct {
 	refused       []discovery.Refusal
 	groupVersions []string // that are shown
 	held          []string // its groups
-	withheld      bool // it is not conformant, and has to be
+	withheld      bool     // it is not conformant, and has to be
 	now           time.Time
 }
 
