@@ -118,7 +118,7 @@ func (s *site) watchOwn() (err error) {
 		asked: asked(),
 		slim:  func(svc *corev1.Service) { svc.Status = corev1.ServiceStatus{} },
 		changed: func(svc *corev1.Service, initial bool) {
-			s.ownChanged(initial, key(svc), labelled(svc, v1alpha1.LabelService), labelled(svc, mcs.LabelServiceName))
+			s.ownChanged(initial, key(svc), labelled(svc, v1alpha1.LabelImport), labelled(svc, mcs.LabelServiceName))
 		},
 	}); err != nil {
 		return err

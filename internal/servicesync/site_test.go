@@ -285,27 +285,56 @@ func (f *fakeAPI) store(collection string, obj model.Object) {
 	f.apply(collection, obj.GetNamespace(), obj.GetName(), string(text))
 }
 
+// lease puts the lease of a cluster that says how many Services it publishes.
+func (f *fakeAPI) lease(cluster string, services int) {
+	f.apply(leases, "sync", cluster, fmt.Sprintf(`{"spec": {"formatVersion": 1, "cluster": %q, "durationSeconds": 3600, "complete": true, "services": %d}}`, cluster, services))
+}
+
+// publish puts what a cluster publishes of a Service that it gives.
+func (f *fakeAPI) publish(cluster, name string, spec v1alpha1.PublishedServiceSpec) {
+	spec.FormatVersion, spec.Cluster, spec.Role = v1alpha1.FormatVersion, cluster, v1alpha1.RoleSource
+	spec.Service, spec.Template = v1alpha1.ServiceReference{Namespace: "shop", Name: name}, &v1alpha1.ServiceTemplate{Type: corev1.ServiceTypeClusterIP}
+	f.store(published, &v1alpha1.PublishedService{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "sync", Name: model.PublicationName(keyOf("shop", name)), Labels: map[string]string{v1alpha1.LabelCluster: cluster},
+	}, Spec: spec})
+}
+
+// The Service that gives an import its address is kept as it should be.
+func TestDerivedServiceIsRepaired(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.lease("a", 1)
+	a.publish("a", "shared", v1alpha1.PublishedServiceSpec{Exported: &v1alpha1.Export{}})
+	b.apply(spaces, "", "shop", `{}`)
+	start(t, "b", b.config(), reads(map[string]*rest.Config{"a": a.config()}))
+	derived := target{collection: services, namespace: "shop", name: model.DerivedName(keyOf("shop", "shared"))}
+	there := func() bool { return b.objects[derived.path()] != nil }
+	b.await("the import has its Service", there)
+	time.Sleep(3 * turnDelay) // in which everything settles
+	b.remove(services, derived.namespace, derived.name)
+	b.await("the Service is made again", there)
+	time.Sleep(3 * turnDelay) // the same
+	b.mu.Lock()
+	changed := clone(b.objects[derived.path()])
+	_ = unstructured.SetNestedField(changed, "ClientIP", "spec", "sessionAffinity")
+	b.put("MODIFIED", derived, changed, "SETUP")
+	b.mu.Unlock()
+	b.await("the Service is as it was", func() bool {
+		affinity, _, _ := unstructured.NestedString(b.objects[derived.path()], "spec", "sessionAffinity")
+		return affinity != "ClientIP"
+	})
+}
+
 // All that waits until a peer is known to lack it goes once it is: a replica of
 // another peer's, an import, its endpoints in an import of others, and an
 // answer to it.
 func TestWhatWaitsForConfirmation(t *testing.T) {
 	a, b, c := newFakeAPI(t), newFakeAPI(t), newFakeAPI(t)
-	lease := func(f *fakeAPI, name string, services int) {
-		f.apply(leases, "sync", name, fmt.Sprintf(`{"spec": {"formatVersion": 1, "cluster": %q, "durationSeconds": 3600, "complete": true, "services": %d}}`, name, services))
-	}
-	publish := func(f *fakeAPI, cluster, name string, spec v1alpha1.PublishedServiceSpec) {
-		spec.FormatVersion, spec.Cluster, spec.Role = v1alpha1.FormatVersion, cluster, v1alpha1.RoleSource
-		spec.Service, spec.Template = v1alpha1.ServiceReference{Namespace: "shop", Name: name}, &v1alpha1.ServiceTemplate{Type: "ClusterIP"}
-		f.store(published, &v1alpha1.PublishedService{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "sync", Name: model.PublicationName(keyOf("shop", name)), Labels: map[string]string{v1alpha1.LabelCluster: cluster},
-		}, Spec: spec})
-	}
-	lease(a, "a", 1)
-	publish(a, "a", "shared", v1alpha1.PublishedServiceSpec{Exported: &v1alpha1.Export{}})
-	lease(c, "c", 1) // which is not seen
+	a.lease("a", 1)
+	a.publish("a", "shared", v1alpha1.PublishedServiceSpec{Exported: &v1alpha1.Export{}})
+	c.lease("c", 1) // which is not seen
 
 	b.service("shop", "mine", "10.1.0.1")
-	publish(b, "b", "mine", v1alpha1.PublishedServiceSpec{Seen: []v1alpha1.Seen{{Cluster: "c", Turn: 1, Stays: true}}})
+	b.publish("b", "mine", v1alpha1.PublishedServiceSpec{Seen: []v1alpha1.Seen{{Cluster: "c", Turn: 1, Stays: true}}})
 	b.store(services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "replica", Labels: map[string]string{v1alpha1.LabelReplica: "a"}}})
 	b.store(imports, &mcs.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "import", Labels: map[string]string{v1alpha1.LabelImport: "import"}}})
 	b.store(slicesOf, &discoveryv1.EndpointSlice{
@@ -338,7 +367,7 @@ func TestWhatWaitsForConfirmation(t *testing.T) {
 			t.Errorf("%s did not wait", what)
 		}
 	}
-	lease(c, "c", 0)
+	c.lease("c", 0)
 	for what := range all {
 		b.await(what+" is gone", func() bool { return !waiting()[what] })
 	}
