@@ -80,8 +80,11 @@ type clerk struct {
 	inventory  inventory
 	quotas     quotas
 	pause      func(context.Context, time.Duration) bool
-	dirty      func(place)   // told when a book has steps that wait for settle
-	settle     time.Duration // how long after its deadline a request may still land
+	dirty      func(place) // told when a book has steps that wait for settle
+	// tender is the server that takes a flight out once it has lapsed: the
+	// flight's own, or another if that is no longer registered; "" if none is.
+	tender func(flight) string
+	settle time.Duration // how long after its deadline a request may still land
 
 	mu    sync.Mutex
 	books map[place]*book
@@ -121,10 +124,11 @@ func (t *ticket) soon(how func(*ledger, string)) {
 func newClerk(s store, n namespaces, i inventory, q quotas) *clerk {
 	return &clerk{
 		store: s, namespaces: n, inventory: i, quotas: q,
-		pause: randomPause,
-		dirty: func(place) {},
-		books: map[place]*book{},
-		seen:  map[place]map[string]time.Time{},
+		pause:  randomPause,
+		dirty:  func(place) {},
+		tender: func(f flight) string { return f.Server },
+		books:  map[place]*book{},
+		seen:   map[place]map[string]time.Time{},
 	}
 }
 
@@ -430,7 +434,7 @@ func (c *clerk) lapsed(p place, l *ledger) []string {
 	return over
 }
 
-// sweep takes lapsed flights to a server out of the ledger. Those of a counted
+// sweep takes the lapsed flights that a server tends out of the ledger. Those of a counted
 // resource leave with a list of it; if that fails they stay until it does not.
 func (c *clerk) sweep(ctx context.Context, p place, server string) error {
 	b := c.book(p)
@@ -442,7 +446,7 @@ func (c *clerk) sweep(ctx context.Context, p place, server string) error {
 	var over, plain []string
 	for _, id := range c.lapsed(p, l) {
 		switch f := l.Flights[id]; {
-		case f.Server != server:
+		case c.tender(f) != server:
 		case l.Counts[f.Resource].Counted && !l.Closed:
 			counted[f.Resource] = true
 			over = append(over, id)
@@ -498,7 +502,7 @@ func (c *clerk) close(ctx context.Context, b *book) (*ledger, error) {
 }
 
 // discard removes the ledger of a namespace that is gone, once no flight is in
-// it. It reports whether the namespace is gone and nothing is left of it here.
+// it but lapsed ones to servers that are no longer registered. It reports whether the namespace is gone and nothing is left of it here.
 func (c *clerk) discard(ctx context.Context, p place) (bool, error) {
 	ns, err := c.namespaces.get(ctx, p.Name)
 	if err == nil && ns.UID == p.UID {
@@ -508,10 +512,13 @@ func (c *clerk) discard(ctx context.Context, p place) (bool, error) {
 		return false, fmt.Errorf("read namespace %s: %w", p.Name, err)
 	}
 	l, version, err := c.book(p).look(ctx)
-	if err == nil && len(l.Flights) > 0 {
-		return false, nil
-	}
 	if err == nil {
+		over := c.lapsed(p, l)
+		for id, f := range l.Flights {
+			if c.tender(f) == f.Server || !slices.Contains(over, id) {
+				return false, nil
+			}
+		}
 		err = c.store.remove(ctx, p, version)
 	}
 	if err != nil && !errors.Is(err, errNotFound) {

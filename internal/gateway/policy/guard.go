@@ -115,7 +115,7 @@ func New(cfg Config) (*Guard, error) {
 		&configMaps{client: cfg.Core, namespace: cfg.Namespace},
 		&coreNamespaces{client: cfg.Core, lister: namespaceLister(g.factory)},
 		g.remote, g.quotas)
-	g.clerk.settle = cfg.Settle
+	g.clerk.settle, g.clerk.tender = cfg.Settle, g.tender
 	g.clerk.dirty = func(p place) { g.lanes.after(task{place: p, lane: laneWrite}, writeDelay) }
 	return g, g.listen()
 }

@@ -95,7 +95,9 @@ func (g *Guard) wake(p place, l *ledger, ns namespace) time.Duration {
 		}
 	}
 	for _, id := range over {
-		g.lanes.after(task{place: p, lane: l.Flights[id].Server}, 0)
+		if server := g.tender(l.Flights[id]); server != "" {
+			g.lanes.after(task{place: p, lane: server}, 0)
+		}
 	}
 	for r, c := range l.Counts {
 		if s, ok := g.servers.For(groupResource(r).Group); ok && c.Counted && !c.Exact {
@@ -117,6 +119,17 @@ func (g *Guard) wake(p place, l *ledger, ns namespace) time.Duration {
 		}
 	}
 	return again
+}
+
+// tender is who takes a flight out once it has lapsed. One to a server that is
+// no longer registered is left to the one that has its group now: what counts
+// is there.
+func (g *Guard) tender(f flight) string {
+	if slices.Contains(g.servers.Names(), f.Server) {
+		return f.Server
+	}
+	s, _ := g.servers.For(groupResource(f.Resource).Group)
+	return s.Name
 }
 
 // tendServer looks after one namespace at one server.

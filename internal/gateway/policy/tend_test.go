@@ -1,0 +1,83 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+)
+
+// flightTo is a Guard over a ledger with one flight, to a server, of a resource
+// whose group A has.
+func flightTo(server string) (*Guard, *memory, place) {
+	p, m := place{"ns", "uid"}, &memory{hard: 3, listed: 1}
+	l := newLedger("b")
+	l.Counts[widgets] = count{Version: "v1", Counted: true, Used: 1, Exact: true}
+	l.Flights["f"] = flight{Server: server, Resource: widgets, Version: "v1", Seconds: 10}
+	m.ledgers = map[place][2]string{p: {l.encode(), "1"}}
+	m.ns = namespace{UID: "uid"}
+	g := &Guard{servers: oneServer{Rules{Quota: true}}, due: map[task]bool{}}
+	g.lanes = newLanes(g.tend, g.untended)
+	g.clerk = newClerk(m, m, m, m)
+	g.clerk.tender = g.tender
+	return g, m, p
+}
+
+// TestAFlightOutlivesItsServer: a create under way to a server that is then
+// removed takes its place in the quota no longer than any other.
+func TestAFlightOutlivesItsServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, m, p := flightTo("removed")
+		for _, want := range []int{1, 0} {
+			if err := g.clerk.sweep(t.Context(), p, "A"); err != nil {
+				t.Fatal(err)
+			}
+			if l := m.ledger(t); len(l.Flights) != want || l.Counts[widgets].Used != 1 {
+				t.Errorf("%d flights, want %d: %+v", len(l.Flights), want, l.Counts)
+			}
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
+
+// TestALapsedFlightIsLookedAfter: whoever tends it is told.
+func TestALapsedFlightIsLookedAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, m, p := flightTo("removed")
+		g.lanes.start = func(workqueue.TypedRateLimitingInterface[task]) {}
+		defer g.lanes.prune(func(string) bool { return false })
+		l := m.ledger(t)
+		for _, want := range []bool{false, true} {
+			g.wake(p, l, namespace{Terminating: true})
+			if told := g.lanes.queues["A"] != nil; told != want {
+				t.Errorf("A is told: %t", told)
+			}
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
+
+// TestALedgerGoesWithItsNamespace: once what is under way is over, or has been
+// for long and its server is removed.
+func TestALedgerGoesWithItsNamespace(t *testing.T) {
+	for server, goes := range map[string]bool{"removed": true, "A": false} {
+		synctest.Test(t, func(t *testing.T) {
+			g, m, p := flightTo(server)
+			m.ns.UID = "another"
+			var gone []bool
+			for range 2 {
+				done, err := g.clerk.discard(t.Context(), p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				gone = append(gone, done)
+				time.Sleep(10 * time.Second)
+			}
+			if !slices.Equal(gone, []bool{false, goes}) || (len(m.ledgers) == 0) != goes {
+				t.Errorf("a flight to %s: gone %v, ledgers %v", server, gone, m.ledgers)
+			}
+		})
+	}
+}
