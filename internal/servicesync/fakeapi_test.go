@@ -37,7 +37,8 @@ type fakeAPI struct {
 	objects map[string]map[string]any // by path
 	events  []fakeEvent
 	version int64
-	writes  []string // VERB PATH, of what changed something
+	writes  []string          // VERB PATH, of what changed something
+	groups  []metav1.APIGroup // that it says to serve
 	denied  func(verb, resource string) bool
 	before  func(verb, path string) error // called, with mu held, before each write
 	closed  bool
@@ -104,7 +105,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(w, 200, &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 		return
 	case "/apis":
-		reply(w, 200, &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}})
+		reply(w, 200, &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: f.groups})
 		return
 	}
 	t := parseTarget(r.URL.Path)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -193,12 +194,22 @@ func (s *site) saidOnce(message, who string) func(error) {
 // watchMCS also watches what the cluster may not serve: the views are empty
 // then, and fill once it does.
 func (s *site) watchMCS() (err error) {
+	asked := func() func(error) {
+		say := s.saidOnce("own cluster cannot be read", "own cluster")
+		return func(err error) {
+			if !apierrors.IsNotFound(err) {
+				say(err)
+			}
+		}
+	}
 	if s.exports, err = newView(s.own, &mcs.ServiceExport{}, viewOptions[*mcs.ServiceExport]{
+		asked:   asked(),
 		changed: func(e *mcs.ServiceExport, initial bool) { s.ownChanged(initial, key(e)) },
 	}); err != nil {
 		return err
 	}
 	s.imports, err = newView(s.own, &mcs.ServiceImport{}, viewOptions[*mcs.ServiceImport]{
+		asked:   asked(),
 		changed: func(i *mcs.ServiceImport, initial bool) { s.ownChanged(initial, key(i)) },
 	})
 	return err
@@ -344,14 +355,11 @@ func (s *site) load(ctx context.Context) error {
 	need := []cache.InformerSynced{
 		s.services.synced, s.slices.synced, s.namespaces.synced, s.endpoints.synced, s.pubs.synced, s.pubSlices.synced,
 	}
-	served, err := s.servesMCS()
+	readable, err := s.readsMCS(ctx)
 	if err != nil {
 		return err
 	}
-	if served {
-		need = append(need, s.exports.synced, s.imports.synced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), need...) {
+	if !cache.WaitForCacheSync(ctx.Done(), append(need, readable...)...) {
 		return ctx.Err()
 	}
 	lease, err := s.keeper.load(ctx)
@@ -374,6 +382,27 @@ func (s *site) load(ctx context.Context) error {
 	})
 	s.log.Info("own cluster is read", "services", s.services.len(), "slices", s.slices.len(), "published", s.pubs.len())
 	return nil
+}
+
+// readsMCS are the views of the multi-cluster Services API to wait for: none of
+// what the cluster does not serve, or does not let this controller read. Without
+// those everything else goes on.
+func (s *site) readsMCS(ctx context.Context) ([]cache.InformerSynced, error) {
+	served, err := s.servesMCS()
+	if err != nil || !served {
+		return nil, err
+	}
+	var readable []cache.InformerSynced
+	for resource, synced := range map[string]cache.InformerSynced{"serviceexports": s.exports.synced, "serviceimports": s.imports.synced} {
+		denied, err := right{s.own, mcs.GroupName, resource, "", []string{"list", "watch"}}.denied(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if denied == "" {
+			readable = append(readable, synced)
+		}
+	}
+	return readable, nil
 }
 
 // servesMCS reports whether the cluster has the multi-cluster Services API.

@@ -678,6 +678,21 @@ func TestMissingRights(t *testing.T) {
 	}
 }
 
+// A cluster that serves ServiceExports, and does not let them be read, is
+// worked for all the same, and says what is the matter.
+func TestExportsThatMayNotBeRead(t *testing.T) {
+	a := newFakeAPI(t)
+	version := metav1.GroupVersionForDiscovery{GroupVersion: mcs.GroupVersion.String(), Version: mcs.GroupVersion.Version}
+	a.groups = []metav1.APIGroup{{Name: mcs.GroupName, Versions: []metav1.GroupVersionForDiscovery{version}}}
+	a.service("shop", "web", "10.0.0.1")
+	a.denied = func(_, resource string) bool { return resource == "serviceexports" }
+	p := start(t, "a", a.config(), func(cfg *Config) { cfg.Lease = time.Second }) // for await to look again
+	a.await("the Service is published, and the fault is said", func() bool {
+		return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "web")), ""}.path()] != nil &&
+			strings.Contains(p.log.String(), "own cluster cannot be read")
+	})
+}
+
 // Of two processes one works; when it stops, the other does.
 func TestLeaderElection(t *testing.T) {
 	a := newFakeAPI(t)
