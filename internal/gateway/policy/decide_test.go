@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
 )
 
 func TestOutcome(t *testing.T) {
@@ -234,6 +235,19 @@ func TestLimitRanges(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
+	for _, object := range []string{
+		`{kind: Disk, Kind: Other, spec: {resources: {requests: {storage: 2Gi}}}}`,
+		`{kind: Disk, spec: {resources: {requests: {storage: 2Gi}, Requests: {storage: 1Gi}}}}`,
+		`{kind: Disk, spec: {resources: {requests: {storage: 2Gi}, "reque\u017ft\u017f": {storage: 1Gi}}}}`,
+		`{"\u212aind": "Other", kind: Disk, Spec: {resources: {requests: {storage: 1Gi}}}}`,
+	} {
+		for contentType, body := range map[string][]byte{"application/yaml": []byte(object), "application/cbor": cborOf(t, plain(t, object))} {
+			o, err := parseLimited(contentType, body)
+			if err != nil || len(brokenLimits(items, "a", o)) != 1 {
+				t.Errorf("%s as %s: %+v, %v", object, contentType, o, err)
+			}
+		}
+	}
 	if _, err := parseLimited("application/vnd.kubernetes.protobuf", nil); err == nil {
 		t.Error("a type was read that cannot be")
 	}
@@ -241,6 +255,15 @@ func TestLimitRanges(t *testing.T) {
 	if err != nil || len(brokenLimits(items, "a", o)) != 1 {
 		t.Errorf("CBOR: %+v, %v", o, err)
 	}
+}
+
+func plain(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 func cborOf(t *testing.T, v any) []byte {

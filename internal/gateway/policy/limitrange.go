@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -117,23 +119,25 @@ func parseLimited(contentType string, body []byte) (*limitedObject, error) {
 	if err != nil && contentType != "" {
 		return nil, err
 	}
-	o := &limitedObject{}
+	var text []byte
 	switch mediaType {
 	case "", "application/json", "application/yaml", "application/apply-patch+yaml":
-		err = yaml.Unmarshal(body, o)
+		text, err = yaml.YAMLToJSON(body)
 	case "application/cbor", "application/apply-patch+cbor":
 		// Quantities are texts there as well.
 		var plain map[string]any
 		if err = direct.Unmarshal(body, &plain); err == nil {
-			var text []byte
-			if text, err = yaml.Marshal(plain); err == nil {
-				err = yaml.Unmarshal(text, o)
-			}
+			text, err = json.Marshal(plain)
 		}
 	default:
 		err = fmt.Errorf("its type is %s", mediaType)
 	}
-	return o, err
+	if err != nil {
+		return nil, err
+	}
+	// As servers read it: "Limits" is not limits.
+	o := &limitedObject{}
+	return o, kjson.UnmarshalCaseSensitivePreserveInts(text, o)
 }
 
 // brokenLimits says, in Kubernetes' own words, which limits an object breaks. As
