@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -259,6 +260,7 @@ func (d *directory) ask(r *http.Request, known *addresses, gateway http.RoundTri
 		for _, g := range groups.Groups {
 			next.of[g.Name] = d.choose(g.ServerAddressByClientCIDRs)
 		}
+		maps.DeleteFunc(next.of, func(_, address string) bool { return address == "" })
 	}
 	d.known.Store(next)
 	d.forget(next)
@@ -268,10 +270,7 @@ func (d *directory) ask(r *http.Request, known *addresses, gateway http.RoundTri
 // forget lets go of servers that no group has any more.
 func (d *directory) forget(known *addresses) {
 	named := map[string]bool{}
-	for group, address := range known.of {
-		if address == "" {
-			delete(known.of, group)
-		}
+	for _, address := range known.of {
 		named[address] = true
 	}
 	d.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -196,4 +197,31 @@ func ExampleConfig() {
 	_, err := dynamic.NewForConfig(config)
 	fmt.Println(err)
 	// Output: <nil>
+}
+
+// TestWhatIsKnownIsNotChanged: others read addresses from the moment that they
+// are known.
+func TestWhatIsKnownIsNotChanged(t *testing.T) {
+	d := &directory{}
+	known := &addresses{of: map[string]string{"own.example.com": "server:443", "via.example.com": ""}}
+	d.forget(known)
+	if len(known.of) != 2 {
+		t.Errorf("known is now %v", known.of)
+	}
+}
+
+// TestAGroupWithoutAnAddressIsNotReached: Reach is not asked for a way to nowhere.
+func TestAGroupWithoutAnAddressIsNotReached(t *testing.T) {
+	var asked []string
+	s := newSetup(t, func(o *Options) {
+		o.Reach = func(group, address string) *rest.Config { asked = append(asked, group+" at "+address); return nil }
+	})
+	for _, group := range []string{"via.example.com", "own.example.com", "via.example.com"} {
+		if got := s.get(t, group); got != "gateway" {
+			t.Errorf("%s was answered by %s", group, got)
+		}
+	}
+	if want := []string{"own.example.com at " + address(s.server)}; !slices.Equal(asked, want) {
+		t.Errorf("asked for ways to %q, want %q", asked, want)
+	}
 }
