@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -172,7 +174,8 @@ func TestKindsAreThoseSentToTheServer(t *testing.T) {
 	}
 	known := map[string]string{"widgets.a": "v1", "hidden.a": "v2", "foreign.z": "v1", "lost.b": "v1"}
 	of := func(group string) standing { return map[string]standing{"a": sent, "b": unplaced}[group] }
-	got, err := kindsOf(lists, known, of)
+	broken := map[schema.GroupVersion]error{{Group: "metrics.k8s.io", Version: "v1"}: errors.New("503")}
+	got, err := kindsOf(lists, broken, known, of)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,6 +186,13 @@ func TestKindsAreThoseSentToTheServer(t *testing.T) {
 	want := []string{"a/v1, Resource=widgets", "a/v1, Resource=plain", "a/v2, Resource=hidden", "b/v1, Resource=lost"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
+	}
+	for _, group := range []string{"a", "b"} {
+		broken[schema.GroupVersion{Group: group, Version: "v3"}] = errors.New("503")
+		if _, err := kindsOf(lists, broken, known, of); err == nil || !strings.Contains(err.Error(), "discover "+group+"/v3: 503") {
+			t.Errorf("discovery of group %s has failed: %v", group, err)
+		}
+		delete(broken, schema.GroupVersion{Group: group, Version: "v3"})
 	}
 	if !got[0].atOnce || got[1].atOnce || got[2].shown {
 		t.Errorf("%+v", got)

@@ -100,11 +100,11 @@ func (r *remote) kinds(server string, known map[string]string) ([]kind, error) {
 		return nil, err
 	}
 	lists, err := d.ServerPreferredNamespacedResources()
-	if err != nil {
-		// A group that cannot be seen may hold something.
+	failed, some := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !some {
 		return nil, fmt.Errorf("discover what server %s serves: %w", server, err)
 	}
-	found, err := kindsOf(lists, known, func(group string) standing { return r.standing(server, group) })
+	found, err := kindsOf(lists, failed, known, func(group string) standing { return r.standing(server, group) })
 	if err != nil {
 		err = fmt.Errorf("see what server %s holds: %w", server, err)
 	}
@@ -114,10 +114,16 @@ func (r *remote) kinds(server string, known map[string]string) ([]kind, error) {
 // kindsOf picks the kinds of groups that are sent to the server. One that is
 // shown and in nobody's place may hold what was sent to the server before the
 // gateway or the server started anew: that is an error, until it has a place.
-func kindsOf(lists []*metav1.APIResourceList, known map[string]string, of func(group string) standing) ([]kind, error) {
+// So is one of which discovery has failed: it may hold something.
+func kindsOf(lists []*metav1.APIResourceList, failed map[schema.GroupVersion]error, known map[string]string, of func(group string) standing) ([]kind, error) {
 	var found []kind
 	var unclear []error
 	shown := map[string]bool{}
+	for gv, err := range failed {
+		if of(gv.Group) != foreign {
+			unclear = append(unclear, fmt.Errorf("discover %s: %w", gv, err))
+		}
+	}
 	for _, l := range lists {
 		gv, err := schema.ParseGroupVersion(l.GroupVersion)
 		if err != nil {

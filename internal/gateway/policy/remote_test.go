@@ -19,7 +19,7 @@ import (
 // be in nobody's place, or missing from discovery and lists.
 type aServer struct {
 	*httptest.Server
-	placed, missing, deleted atomic.Bool
+	placed, missing, deleted, stale atomic.Bool
 }
 
 func newAServer(t *testing.T) *aServer {
@@ -48,7 +48,15 @@ func (s *aServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/apis" && s.missing.Load():
 		answer = metav1.APIGroupList{}
 	case r.URL.Path == "/apis":
-		answer = metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "a", Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}}
+		list := metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "a", Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}}
+		if s.stale.Load() {
+			broken := metav1.GroupVersionForDiscovery{GroupVersion: "broken/v1", Version: "v1"}
+			list.Groups = append(list.Groups, metav1.APIGroup{Name: "broken", Versions: []metav1.GroupVersionForDiscovery{broken}, PreferredVersion: broken})
+		}
+		answer = list
+	case strings.HasPrefix(r.URL.Path, "/apis/broken"):
+		w.WriteHeader(http.StatusServiceUnavailable)
+		answer = metav1.Status{Status: metav1.StatusFailure, Code: 503, Reason: metav1.StatusReasonServiceUnavailable}
 	case s.missing.Load():
 		w.WriteHeader(http.StatusNotFound)
 		answer = metav1.Status{Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound}
@@ -92,6 +100,7 @@ func TestWhatNobodyHoldsMayBeThere(t *testing.T) {
 	}
 	s.missing.Store(false)
 	s.placed.Store(true)
+	s.stale.Store(true) // a group that is not sent there
 	ask("in its place", false, false)
 	if !s.deleted.Load() {
 		t.Error("nothing was deleted of a namespace that is emptied")
