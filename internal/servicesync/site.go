@@ -148,8 +148,19 @@ func (s *site) watchOwn() (err error) {
 				e.Subsets = nil // Kubernetes' own: that it is there is all that matters
 			}
 		},
+		changed: s.endpointsChanged,
 	})
 	return err
+}
+
+// endpointsChanged takes note of Endpoints that may be a replica's, or be left
+// behind. Those that Kubernetes keeps for a selector say nothing that their
+// slices do not.
+func (s *site) endpointsChanged(e *corev1.Endpoints, initial bool) { //nolint:staticcheck // as above
+	svc := s.services.get(e.Namespace, e.Name)
+	if e.Labels[discoveryv1.LabelSkipMirror] != "" || svc != nil && len(svc.Spec.Selector) == 0 {
+		s.ownChanged(initial, key(e))
+	}
 }
 
 func (s *site) watchPublications() (err error) {

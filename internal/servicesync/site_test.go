@@ -324,6 +324,35 @@ func TestDerivedServiceIsRepaired(t *testing.T) {
 	})
 }
 
+// Endpoints that were asked for are kept as they should be.
+func TestEndpointsAreRepaired(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	b.apply(spaces, "", "shop", `{}`)
+	both := reads(map[string]*rest.Config{"a": a.config(), "b": b.config()})
+	start(t, "a", a.config(), both)
+	start(t, "b", b.config(), func(cfg *Config) {
+		cfg.Endpoints = true
+		both(cfg)
+	})
+	object := target{collection: "api/v1/endpoints", namespace: "shop", name: "web"}
+	written := func() bool {
+		text, _ := json.Marshal(b.objects[object.path()]["subsets"])
+		return strings.Contains(string(text), "10.0.0.1")
+	}
+	b.await("there are Endpoints", written)
+	time.Sleep(3 * turnDelay) // in which everything settles
+	b.remove(object.collection, object.namespace, object.name)
+	b.await("they are made again", written)
+	time.Sleep(3 * turnDelay) // the same
+	b.mu.Lock()
+	changed := clone(b.objects[object.path()])
+	delete(changed, "subsets")
+	b.put("MODIFIED", object, changed, "SETUP")
+	b.mu.Unlock()
+	b.await("they are as they were", written)
+}
+
 // All that waits until a peer is known to lack it goes once it is: a replica of
 // another peer's, an import, its endpoints in an import of others, and an
 // answer to it.
