@@ -132,9 +132,15 @@ func (g *Guard) tender(f flight) string {
 	return s.Name
 }
 
-// tendServer looks after one namespace at one server.
-func (g *Guard) tendServer(ctx context.Context, t task) (time.Duration, error) {
+// tendServer looks after one namespace at one server. What was due stays so if
+// it fails.
+func (g *Guard) tendServer(ctx context.Context, t task) (again time.Duration, err error) {
 	p, server, due := t.place, t.lane, g.take(t)
+	defer func() {
+		if err != nil {
+			g.again(t, due)
+		}
+	}()
 	if !slices.Contains(g.servers.Names(), server) {
 		return 0, nil // it comes back when the server does, or with the next resync
 	}
@@ -155,7 +161,6 @@ func (g *Guard) tendServer(ctx context.Context, t task) (time.Duration, error) {
 		return 0, nil
 	}
 	if err := g.recountAll(ctx, p, server, due); err != nil {
-		g.again(t, due)
 		return 0, err
 	}
 	return 0, g.adopt(ctx, p, server, on, due)

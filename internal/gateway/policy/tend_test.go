@@ -1,11 +1,14 @@
 package policy
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -79,5 +82,43 @@ func TestALedgerGoesWithItsNamespace(t *testing.T) {
 				t.Errorf("a flight to %s: gone %v, ledgers %v", server, gone, m.ledgers)
 			}
 		})
+	}
+}
+
+// away is a core server, and a server, that do not answer.
+type away struct{ *memory }
+
+func (away) get(context.Context, string) (namespace, error) { return namespace{}, errAway }
+
+func (away) holds(context.Context, string, string, map[string]string) (bool, error) {
+	return false, errAway
+}
+
+var errAway = errors.New("connection refused")
+
+// TestWhatWasDueStaysSo: an error that passes does not put a recount off until
+// the next is due.
+func TestWhatWasDueStaysSo(t *testing.T) {
+	for name, fail := range map[string]func(*Guard, *memory){
+		"the namespace cannot be read":   func(g *Guard, m *memory) { g.clerk.namespaces = away{m} },
+		"the ledger cannot be read":      func(_ *Guard, m *memory) { m.down = true },
+		"the server cannot be looked at": func(g *Guard, m *memory) { g.clerk.inventory = away{m} },
+	} {
+		g, m, p := flightTo("A")
+		g.quotas = &coreQuotas{lister: func(string) ([]*corev1.ResourceQuota, bool) { return nil, true }}
+		m.ns.Finalizers = []string{FinalizerFor("A")}
+		l := newLedger("b")
+		l.Held["A"] = held
+		m.ledgers[p] = [2]string{l.encode(), "1"}
+		fail(g, m)
+		due := task{place: p, lane: "A"}
+		g.due[due] = true
+		if _, err := g.tendServer(t.Context(), due); err == nil || !g.due[due] {
+			t.Errorf("%s: %v, and it is due: %t", name, err, g.due[due])
+		}
+		m.down, g.clerk.namespaces, g.clerk.inventory = false, m, m
+		if _, err := g.tendServer(t.Context(), due); err != nil || g.due[due] {
+			t.Errorf("%s no more: %v, and it is due: %t", name, err, g.due[due])
+		}
 	}
 }
