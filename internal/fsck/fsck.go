@@ -244,6 +244,9 @@ func (c *checker) noteVoid(s *step) {
 		}
 	case errors.Is(s.void, record.ErrMalformed):
 		reason = "malformed"
+	case errors.Is(s.void, record.ErrFormat):
+		reason = "other-format"
+		f.Severity, f.Code = Error, OtherFormat
 	}
 	c.report.Void[reason]++
 	c.report.add(f)

@@ -14,6 +14,7 @@ var advice = map[Code]string{
 	TrimmedUnasked:   "Find out who deleted the slots. If that was not meant, put them back from a copy.",
 	NoWayOn:          "Put back what is missing from a copy: without it no server can start on this journal.",
 	VoidRecord:       "Every server skips a void record alike, so nothing is lost. Many of them, or ones of another journal, mean that something else writes here: look at who has access.",
+	OtherFormat:      "Another version of xb writes here. Use that version, or a newer one: this one cannot tell what the records say, and its servers stop at them.",
 	OtherHistory:     "Whoever wrote these records had seen other records before them, or more: slots were replaced or lost while a server ran, for instance by putting back an old copy. What the records ask for is not in the state. Stop the servers, and compare the journal with its copies.",
 	MarkDiffers:      "Two servers came to different states. Stop them, keep a copy of the journal, and report it: this is a defect of xb, or of a machine's memory.",
 	OddMark:          "No server acts on it. Look at who wrote it.",

@@ -42,7 +42,7 @@ type Report struct {
 	Marks          int            `json:"marks"`
 	UncheckedMarks int            `json:"uncheckedMarks"` // of slots whose state is not known here
 	VoidRecords    int            `json:"voidRecords"`
-	Void           map[string]int `json:"void"`           // by reason: malformed, foreign, undecodable, seen-before
+	Void           map[string]int `json:"void"`           // by reason: malformed, foreign, other-format, undecodable, seen-before
 	Requests       map[string]int `json:"requests"`       // by kind, of all batches
 	FailedRequests int            `json:"failedRequests"` // those whose outcome is an error
 
@@ -117,6 +117,7 @@ const (
 	ResumedAt        Code = "resumed-at"
 	OtherHistory     Code = "other-history"
 	VoidRecord       Code = "void-record"
+	OtherFormat      Code = "other-format"
 	SeenBefore       Code = "seen-before"
 	MarkDiffers      Code = "mark-differs"
 	OddMark          Code = "odd-mark"

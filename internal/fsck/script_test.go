@@ -154,7 +154,7 @@ func (b *bench) snapshot(slot journal.Slot) {
 	}
 	hash := sha256.Sum256(sums)
 	manifest, err := json.Marshal(map[string]any{
-		"format": 1, "journal": b.id.String(), "slot": slot,
+		"format": journal.FormatVersion, "journal": b.id.String(), "slot": slot,
 		"hash": hex.EncodeToString(hash[:]), "chains": put(b.chains.Append(nil)), "parts": parts,
 	})
 	if err != nil {

@@ -20,7 +20,7 @@ func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
 // FormatVersion is the version of the layout that the drivers of this build
 // write. A journal of a newer version is refused with ErrNewerFormat.
-const FormatVersion = 1
+const FormatVersion = 2
 
 // The closed set of errors that callers act on. Drivers wrap them.
 var (

@@ -24,7 +24,7 @@ type piece struct{ hex, what string }
 // check the code and the document at once.
 var (
 	exampleRecord = []piece{
-		{"78627201", "magic: \"xbr\", format 1"},
+		{"78627202", "magic: \"xbr\", format 2"},
 		{"000102030405060708090a0b0c0d0e0f", "journal"},
 		{"1122334455667788", "writer 0x8877665544332211"},
 		{"0100000000000000", "number 1"},
@@ -54,7 +54,7 @@ var (
 		{"00", "    else, none"},
 		{"02", "  3: compact"},
 		{"04", "    revision 2"},
-		{"1fb865f4", "CRC-32C of all before"},
+		{"12cdfd72", "CRC-32C of all before"},
 	}
 	exampleFirst = []piece{
 		{"01", "slot 1"},

@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -9,12 +10,15 @@ import (
 
 // Take takes in the record at the slot after the last: it decodes it, says
 // whether it belongs there, and extends the chain by it, whatever it is. An
-// error wraps ErrMalformed or ErrForeign, and makes the slot void. The body
-// may share memory with rec.
+// error that wraps ErrMalformed or ErrForeign makes the slot void; ErrFormat
+// says that this build cannot go on. The body may share memory with rec.
 func (c *Chains) Take(id journal.ID, rec []byte) (h Header, body []byte, err error) {
 	h, body, err = Parse(rec)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = c.Check(id, &h)
+	case errors.Is(err, ErrFormat) && h.Journal != id:
+		err = fmt.Errorf("%w: %v", ErrForeign, err) // that is all that counts
 	}
 	c.Extend(DigestOf(rec))
 	return h, body, err

@@ -2,6 +2,8 @@ package replica
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -31,6 +33,9 @@ func (l *loop) advance() error {
 		delete(l.lost, slot)
 		s, err := l.applySlot(slot, h)
 		if err != nil {
+			for _, s := range told { // nobody can read them here any more
+				s.batch.settle(nil, ErrUnknown)
+			}
 			return err
 		}
 		if s.batch != nil {
@@ -70,6 +75,9 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 		l.chains.Extend(h.ours.digest)
 	} else {
 		head, body, err = l.chains.Take(l.info.ID, h.rec)
+	}
+	if errors.Is(err, record.ErrFormat) {
+		return settled{}, fmt.Errorf("slot %d: %w; use the xb that wrote it, or a newer one", slot, err)
 	}
 	if err != nil {
 		l.state.Skip(slot)

@@ -245,6 +245,11 @@ func (l *loop) nextBatch(fill bool) *batch {
 			return b
 		}
 	}
+	for n := range l.open {
+		if l.number+1-n >= mvcc.BatchWindow {
+			return nil // that one would come too late, and be void
+		}
+	}
 	proposals := l.queue.take(l.maxBatch())
 	if len(proposals) == 0 && !fill {
 		return nil

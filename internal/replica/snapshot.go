@@ -54,8 +54,14 @@ type snapshots struct {
 	weight  int64 // of the journal since the last snapshot slot
 	working bool  // a snapshot is being made or hashed
 	done    chan snapshot
-	own     map[journal.Slot][sha256.Size]byte // hashes that this replica computed
+	own     map[journal.Slot]ownHash
 	others  map[journal.Slot][sha256.Size]byte // hashes that the journal names, while ours is being computed
+}
+
+// ownHash is the hash of this replica's state at a slot.
+type ownHash struct {
+	sum    [sha256.Size]byte
+	loaded bool // it came with the snapshot, and was not computed from records
 }
 
 // snapshot is what making one came to.
@@ -117,17 +123,19 @@ func (l *loop) onSnapshot(out snapshot) error {
 			delete(s.own, slot)
 		}
 	}
-	s.own[out.slot] = out.hash
+	s.own[out.slot] = ownHash{sum: out.hash}
 	return nil
 }
 
 // marked compares what the journal says of a snapshot with what we know.
 func (s *snapshots) marked(l *loop, m record.SnapshotMark) error {
 	if own, ok := s.own[m.Slot]; ok {
-		if own != m.Hash {
+		if own.sum != m.Hash {
 			return diverged(m.Slot)
 		}
-		l.trim.agreed(l, m.Slot, own)
+		if !own.loaded {
+			l.trim.agreed(l, m.Slot, own.sum)
+		}
 	} else if s.working {
 		s.others[m.Slot] = m.Hash
 	}
@@ -175,11 +183,33 @@ func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *reco
 		out.err = err
 		return out
 	}
-	if out.err = r.cfg.Store.PutBlob(ctx, dir+manifestName, data); out.err == nil {
-		out.stored = true
+	if out.err = r.cfg.Store.PutBlob(ctx, dir+manifestName, data); out.err != nil {
+		return out
+	}
+	out.stored = true
+	if err := checkSnapshot(ctx, r.cfg.Store, &m); err == nil {
 		r.dropSnapshots(ctx, out.slot)
+	} else if ctx.Err() == nil {
+		r.log.Warn("snapshot cannot be read back; older ones stay", "slot", uint64(out.slot), "error", err)
 	}
 	return out
+}
+
+// checkSnapshot reads back what takeSnapshot stored, a part at a time.
+func checkSnapshot(ctx context.Context, blobs journal.Blobs, m *manifest) error {
+	for i, name := range append([]string{m.Chains}, m.Parts...) {
+		b, err := getPart(ctx, blobs, name)
+		if err != nil {
+			return err
+		}
+		if i < 2 {
+			continue // chains, and the first part, which is not of keys
+		}
+		if _, err := mvcc.ParsePart(b); err != nil {
+			return fmt.Errorf("%s: %w: %w", name, ErrBadSnapshot, err)
+		}
+	}
+	return nil
 }
 
 // dropSnapshots deletes all but the last snapshots, as far as it may.
@@ -235,31 +265,66 @@ func SnapshotSlots(names []string) []journal.Slot {
 // restore starts from the newest snapshot that is whole, or from nothing.
 func (l *loop) restore() error {
 	l.snaps.done = make(chan snapshot)
-	l.snaps.own = map[journal.Slot][sha256.Size]byte{}
+	l.snaps.own = map[journal.Slot]ownHash{}
 	l.snaps.others = map[journal.Slot][sha256.Size]byte{}
 	l.state, l.chains = mvcc.New(), record.NewChains(l.info.ID)
-	names, err := l.listSnapshots()
-	if err != nil {
-		return err
-	}
-	for _, slot := range SnapshotSlots(names) {
-		loaded, err := LoadSnapshot(l.ctx, l.cfg.Store, l.info.ID, slot)
-		if l.ctx.Err() != nil {
-			return l.ctx.Err()
-		}
+	// While they are looked at, newer ones may take their place.
+	for tried := []journal.Slot(nil); l.state.Slot() == 0; {
+		names, err := l.listSnapshots()
 		if err != nil {
-			l.log.Warn("snapshot is not usable; trying an older one", "slot", uint64(slot), "error", err)
-			continue
+			return err
 		}
-		l.state, l.chains = loaded.State, loaded.Chains
-		l.snaps.own[slot] = loaded.Hash
-		l.log.Info("snapshot restored", "slot", uint64(slot), "revision", int64(l.state.Revision()))
-		break
+		found := SnapshotSlots(names)
+		if slices.Equal(found, tried) {
+			break
+		}
+		tried = found
+		if err := l.restoreNewest(found); err != nil {
+			return err
+		}
 	}
 	v := l.state.View()
 	l.hub.publish(v, nil)
 	l.view.Store(v)
 	return nil
+}
+
+// restoreNewest restores the first snapshot that is whole, if any is.
+func (l *loop) restoreNewest(slots []journal.Slot) error {
+	for _, slot := range slots {
+		loaded, err := l.loadSnapshot(slot)
+		if l.ctx.Err() != nil {
+			return l.ctx.Err()
+		}
+		if err != nil {
+			l.log.Warn("snapshot is not usable; trying another one", "slot", uint64(slot), "error", err)
+			continue
+		}
+		l.state, l.chains = loaded.State, loaded.Chains
+		l.snaps.own[slot] = ownHash{sum: loaded.Hash, loaded: true}
+		l.log.Info("snapshot restored", "slot", uint64(slot), "revision", int64(l.state.Revision()))
+		return nil
+	}
+	return nil
+}
+
+// loadSnapshot tries until the store has answered. What a journal was trimmed
+// for must not be passed over because of a moment's trouble.
+func (l *loop) loadSnapshot(slot journal.Slot) (Loaded, error) {
+	var wait *patience
+	for {
+		loaded, err := LoadSnapshot(l.ctx, l.cfg.Store, l.info.ID, slot)
+		if err == nil || errors.Is(err, ErrBadSnapshot) || errors.Is(err, journal.ErrCorrupt) || errors.Is(err, journal.ErrNoBlob) {
+			return loaded, err
+		}
+		if wait == nil { // only now: a large one takes its time
+			wait = newPatience(l.Replica, "load snapshot")
+			defer wait.over()
+		}
+		if err := wait.pause(l.ctx, err); err != nil {
+			return Loaded{}, err
+		}
+	}
 }
 
 func (l *loop) listSnapshots() ([]string, error) {
@@ -373,7 +438,7 @@ func getPart(ctx context.Context, blobs journal.Blobs, name string) ([]byte, err
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != path.Base(name) {
 		return nil, fmt.Errorf("bytes of %s differ from its name: %w", name, ErrBadSnapshot)
 	}
-	raw, err := record.Decompress(data)
+	raw, err := record.DecompressAll(data)
 	if err != nil {
 		return nil, fmt.Errorf("decompress %s: %w: %w", name, ErrBadSnapshot, err)
 	}

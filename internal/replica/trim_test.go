@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -80,5 +81,41 @@ func TestTrimKeepsWhatNoSnapshotReplaces(t *testing.T) {
 	}
 	if got := first(t, store.Open()); got != 1 {
 		t.Errorf("slots below %d are gone, and the snapshot that stands for them cannot be read", got)
+	}
+	if got := marks(); got <= replica.KeepSnapshots {
+		t.Errorf("%d snapshots are left: older ones made room for what cannot be read", got)
+	}
+}
+
+// busy answers some questions for a blob with an error that will pass.
+type busy struct {
+	journal.Store
+	left *atomic.Int32
+}
+
+func (b busy) GetBlob(ctx context.Context, name string) ([]byte, error) {
+	if b.left.Add(-1) >= 0 {
+		return nil, errors.New("slow down")
+	}
+	return b.Store.GetBlob(ctx, name)
+}
+
+// TestStartOnABusyStore: a trimmed journal can only be read from a snapshot, so
+// that none may be passed over because the store was busy for a moment.
+func TestStartOnABusyStore(t *testing.T) {
+	store := memlog.New(memlog.Options{})
+	owner, stop := start(t, store.Open(), func(c *replica.Config) { c.Snapshots.EveryBytes, c.Trim = 4<<10, true })
+	writes := 0
+	for first(t, store.Open()) == 1 {
+		propose(t, owner, put(fmt.Sprintf("k%d", writes%50), fmt.Sprint(writes)))
+		writes++
+	}
+	want := owner.View().Revision()
+	stop()
+	left := &atomic.Int32{}
+	left.Store(10)
+	again := run(t, busy{store.Open(), left}, nil)
+	if got := again.View().Revision(); got != want {
+		t.Errorf("the state is at revision %d; want %d", got, want)
 	}
 }

@@ -103,9 +103,8 @@ func (l *Log) confirm(ctx context.Context, slot journal.Slot, began time.Time) e
 			return unknown("cannot tell whether the slot was trimmed", err)
 		}
 		if slot < floor {
-			if err := l.remove(ctx, slotName(slot)); err != nil {
-				l.cfg.logger().Debug("leave an object below the floor", "slot", slot, "err", err)
-			}
+			// Trim deletes the object once it is old enough: until then there may be
+			// others who have just seen the slot free.
 			return journal.ErrTaken
 		}
 	}

@@ -65,12 +65,18 @@ func (e *ends) raiseFloor(floor journal.Slot) journal.Slot {
 	return e.floor
 }
 
+// apart is how long after a b was, by the clock that says more: the monotonic
+// clock stands still while the machine sleeps, and the wall clock may be set.
+func apart(a, b time.Time) time.Duration {
+	return max(b.Sub(a), b.Round(0).Sub(a.Round(0)).Abs())
+}
+
 // trusted reports whether slot, if it was just seen empty, cannot have been
 // trimmed.
 func (e *ends) trusted(slot journal.Slot) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slot >= e.free && !e.freeAt.IsZero() && time.Since(e.freeAt) < trustTime
+	return slot >= e.free && !e.freeAt.IsZero() && apart(e.freeAt, time.Now()) < trustTime
 }
 
 // sawFree notes that slot was empty, and had never been held, at that moment
@@ -79,7 +85,7 @@ func (e *ends) trusted(slot journal.Slot) bool {
 func (e *ends) sawFree(slot journal.Slot, at time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if slot <= e.free || at.Sub(e.freeAt) > trustTime/2 {
+	if slot <= e.free || apart(e.freeAt, at) > trustTime/2 {
 		e.free, e.freeAt = slot, at
 	}
 }

@@ -70,8 +70,21 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte,
 	if err != nil {
 		return nil, fmt.Errorf("read slot %d: %w", from, err)
 	}
-	if len(recs) == 0 || l.ends.known() < from-1 {
-		return nil, nil // empty, or ahead of an empty slot
+	if len(recs) == 0 {
+		return nil, nil
+	}
+	if l.ends.known() < from-1 {
+		// Ahead of an empty slot, or of one that was trimmed while we looked.
+		floor, err := l.readFloor(ctx)
+		if err == nil && from < floor {
+			err = journal.ErrTrimmed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read slot %d: %w", from, err)
+		}
+		if l.ends.known() < from-1 {
+			return nil, nil
+		}
 	}
 	l.ends.raiseTail(from + journal.Slot(len(recs)) - 1)
 	return recs, nil

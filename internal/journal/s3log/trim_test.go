@@ -65,6 +65,9 @@ func TestTrimDeletes(t *testing.T) {
 			t.Errorf("Append(%d) to a deleted slot by a new process = %v, want ErrTaken", slot, err)
 		}
 	}
+	if err := l.Trim(t.Context(), 31); err != nil {
+		t.Fatal(err)
+	}
 	if got := len(stored(t, l, 40)); got != 10 {
 		t.Errorf("late appends left %d objects below the floor", got-10)
 	}
