@@ -141,6 +141,9 @@ func (s *site) input(k types.NamespacedName, now time.Time) model.Input {
 		published := model.Published{}
 		if peering.Synced {
 			published = p.published(k) // read later than the lease: it lacks nothing that the lease counts
+			if published.Service == nil {
+				peering.Services = p.countedWithout(k)
+			}
 		}
 		in.Peers[id] = peering.Peer(s.model.Cluster, now, published)
 		p.decided(standingOf(in.Peers[id]))

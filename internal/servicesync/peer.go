@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,7 +33,7 @@ type peer struct {
 	services *view[*v1alpha1.PublishedService]
 	slices   *view[*v1alpha1.PublishedSlice]
 	leases   *view[*v1alpha1.ClusterLease]
-	count    atomic.Int64 // of services
+	roll     roll // of services
 	nudged   chan struct{}
 	// turned is called, from run, when what holds for all of its Services changed.
 	turned func(before, now standing)
@@ -77,6 +76,7 @@ func newPeer(id, own model.ClusterID, origin, fingerprint, namespace string, a *
 	p := &peer{
 		id: id, own: own, origin: origin, fingerprint: fingerprint, namespace: namespace, memory: m,
 		log: log.With("peer", string(id)), faults: make(map[string]string), passed: make(map[standing]bool), nudged: make(chan struct{}, 1),
+		roll:   roll{names: make(map[string]bool)},
 		turned: func(before, now standing) { hooks.turned(id, before, now) },
 	}
 	labels := v1alpha1.LabelCluster + "=" + string(id)
@@ -95,7 +95,7 @@ func newPeer(id, own model.ClusterID, origin, fingerprint, namespace string, a *
 	}); err != nil {
 		return nil, err
 	}
-	if err := p.services.counted(&p.count, p.nudge); err != nil {
+	if err := p.services.keep(&p.roll, p.nudge); err != nil {
 		return nil, err
 	}
 	if p.slices, err = newView(a, &v1alpha1.PublishedSlice{}, viewOptions[*v1alpha1.PublishedSlice]{
@@ -299,10 +299,21 @@ func (p *peer) peering() model.Peering {
 	p.mu.Lock()
 	m := p.memory
 	p.mu.Unlock()
+	n, _ := p.roll.count("")
 	return model.Peering{
 		Lease: p.lease(), Heard: m.heard, Duration: m.duration,
-		Synced: p.synced(), Services: int(p.count.Load()),
+		Synced: p.synced(), Services: n,
 	}
+}
+
+// countedWithout is how many Services are seen of the peer, for one that the
+// view lacks; -1 as long as that one is counted all the same.
+func (p *peer) countedWithout(key types.NamespacedName) int {
+	n, has := p.roll.count(p.namespace + "/" + model.PublicationName(key))
+	if has {
+		return -1
+	}
+	return n
 }
 
 // published is what the peer publishes of a Service.

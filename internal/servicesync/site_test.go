@@ -402,6 +402,49 @@ func TestWhatWaitsForConfirmation(t *testing.T) {
 	}
 }
 
+// What a view lacks already, and is still counted, is not confirmed to be gone.
+func TestCountThatLagsBehind(t *testing.T) {
+	c := newFakeAPI(t)
+	c.lease("c", 1)
+	c.publish("c", "web", v1alpha1.PublishedServiceSpec{})
+	a, err := newAPI(c.config(), Pace{QPS: -1}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSite(&site{model: model.Config{Cluster: "a"}, own: a, publications: a, log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.queue.ShutDown()
+	p, err := newPeer("c", "a", "test", "", "sync", a, memory{heard: time.Now()}, peerHooks{s.peerChanged, s.peerTurned}, s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.peers["c"] = &reading{peer: p}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = p.run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-over
+	}()
+	web := keyOf("shop", "web")
+	for !s.input(web, time.Now()).Peers["c"].Confirmed {
+		pause(t.Context(), time.Millisecond)
+	}
+	for _, obj := range p.services.of(web) {
+		if err := p.services.informer.GetStore().Delete(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.input(web, time.Now()).Peers["c"]; got.Published.Service != nil || got.Confirmed {
+		t.Errorf("the handlers count a Service that the view lacks, and it is confirmed to be gone: %t", got.Confirmed)
+	}
+}
+
 // A peer that accepts connections and never answers holds nobody up, neither at
 // the start nor at the end.
 func TestDeadPeerDelaysNothing(t *testing.T) {

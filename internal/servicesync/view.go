@@ -3,7 +3,7 @@ package servicesync
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,11 +111,39 @@ func listen(lw *cache.ListWatch, asked func(error)) *cache.ListWatch {
 	}
 }
 
-// counted keeps n at how many objects there are, and calls changed after.
-func (v *view[T]) counted(n *atomic.Int64, changed func()) error {
+// roll is the names of a view's objects as its handlers were told of them, which
+// is after the view shows it.
+type roll struct {
+	mu    sync.Mutex
+	names map[string]bool // NAMESPACE/NAME
+}
+
+func (r *roll) set(obj any, there bool) {
+	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		return // every object has a name
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if there {
+		r.names[name] = true
+	} else {
+		delete(r.names, name)
+	}
+}
+
+// count is how many there are, and whether name is among them.
+func (r *roll) count(name string) (n int, has bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.names), r.names[name]
+}
+
+// keep keeps a roll of the objects, and calls changed after each that comes or goes.
+func (v *view[T]) keep(r *roll, changed func()) error {
 	_, err := v.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { n.Add(1); changed() },
-		DeleteFunc: func(any) { n.Add(-1); changed() },
+		AddFunc:    func(obj any) { r.set(obj, true); changed() },
+		DeleteFunc: func(obj any) { r.set(obj, false); changed() },
 	})
 	return err
 }
