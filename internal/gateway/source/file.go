@@ -68,6 +68,7 @@ func (f *File) Run(ctx context.Context, set func([]*v1alpha1.RemoteAPIServer)) e
 		}
 		content, err := readFile(f.path)
 		if err == nil && bytes.Equal(content, f.content) {
+			f.problem.Store(nil) // a bad edit may have been undone
 			continue
 		}
 		var servers []*v1alpha1.RemoteAPIServer

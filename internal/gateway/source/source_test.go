@@ -160,6 +160,8 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "a missing file is not complained of", func() bool { return strings.Contains(f.Problem(), "no such file") })
+	write(fmt.Sprintf(oneServer, "a") + "---" + fmt.Sprintf(oneServer, "b"))
+	eventually(t, "a file that is as it was is complained of", func() bool { return f.Problem() == "" })
 	write(fmt.Sprintf(oneServer, "c"))
 	next(t, sets, "c")
 	if p := f.Problem(); p != "" {
