@@ -374,6 +374,29 @@ func TestGuardNeedsACore(t *testing.T) {
 	})
 }
 
+// TestMetricsFollowTheSpec: an endpoint that a spec names no more is no metric.
+func TestMetricsFollowTheSpec(t *testing.T) {
+	a, b := newAPIServer(t, "a"), newAPIServer(t, "b")
+	src := newGiven(a.object())
+	f := start(t, src)
+	healthy := func(s *apiServer) string { return fmt.Sprintf(`endpoint_healthy{endpoint=%q`, s.Listener.Addr().String()) }
+	f.becomes("/metrics", 200, healthy(a))
+	moved := a.object()
+	moved.Spec.URL, moved.Spec.CABundle = b.URL, pemOf(b.Certificate())
+	src.lists <- []*v1alpha1.RemoteAPIServer{moved}
+	f.becomes("/metrics", 200, healthy(b))
+	// The old way is let go once what it does has ended.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		_, body := f.get("/metrics")
+		if !strings.Contains(body, healthy(a)) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the endpoint that was left stays: %s", healthy(a))
+		}
+	}
+}
+
 // TestStartsFromMemory: without its source, a gateway serves the servers that
 // it knew, and who held a group still does.
 func TestStartsFromMemory(t *testing.T) {

@@ -234,7 +234,7 @@ func connections(src source.Source, limits *proxy.Proxy, opts backend.Options) f
 		if err != nil {
 			return nil, err
 		}
-		limited := limits.Server(s.Name, b)
+		limited := limits.Server(s.Name, b, b.Endpoints()...)
 		way := &connection{backend: b, handler: limited, close: limited.Close}
 		if s.Spec.Identity.Credentials == nil {
 			return way, nil

@@ -191,6 +191,15 @@ func (b *Backend) Name() string { return b.name }
 // Health is what is known of the server now.
 func (b *Backend) Health() Health { return b.endpoints.health(b.opts.now()) }
 
+// Endpoints are its endpoints, as Events name them.
+func (b *Backend) Endpoints() []string {
+	var names []string
+	for _, ep := range b.endpoints.all {
+		names = append(names, ep.base.Host)
+	}
+	return names
+}
+
 func (b *Backend) observe(e Event) {
 	if b.opts.Observe != nil {
 		e.Server = b.name

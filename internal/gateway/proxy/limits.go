@@ -131,28 +131,39 @@ func (u *users) rate(caller string) *rate.Limiter {
 type lane struct {
 	name string
 
-	mu       sync.Mutex
-	load     load // guarded by mu
-	handlers int  // of that name; guarded by the Proxy's mu
-	gone     bool // no metrics any more; guarded by mu
+	handlers  int            // of that name; guarded by the Proxy's mu
+	endpoints map[string]int // how many of them have each; guarded by the Proxy's mu
+
+	mu   sync.Mutex
+	load load // guarded by mu
+	gone bool // no metrics any more; guarded by mu
 }
 
-func (p *Proxy) open(name string) *lane {
+func (p *Proxy) open(name string, endpoints []string) *lane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lanes[name]
 	if l == nil {
-		l = &lane{name: name}
+		l = &lane{name: name, endpoints: map[string]int{}}
 		p.lanes[name] = l
 		p.metrics.open(l)
 	}
 	l.handlers++
+	for _, e := range endpoints {
+		l.endpoints[e]++
+	}
 	return l
 }
 
-func (p *Proxy) close(l *lane) {
+func (p *Proxy) close(l *lane, endpoints []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, e := range endpoints {
+		if l.endpoints[e]--; l.endpoints[e] == 0 {
+			delete(l.endpoints, e)
+			p.metrics.forgetEndpoint(l.name, e)
+		}
+	}
 	if l.handlers--; l.handlers > 0 {
 		return
 	}

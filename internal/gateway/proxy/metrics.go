@@ -83,6 +83,12 @@ func (m *metrics) forget(server string) {
 	}
 }
 
+// forgetEndpoint drops what is known of an endpoint that a server has no more.
+func (m *metrics) forgetEndpoint(server, endpoint string) {
+	m.ejections.DeleteLabelValues(server, endpoint)
+	m.up.DeleteLabelValues(server, endpoint)
+}
+
 // request counts a request that has ended.
 func (m *metrics) request(r *http.Request, rec *recorder, note *passage, k kind, took time.Duration) {
 	count := func() {

@@ -101,17 +101,19 @@ func (p *Proxy) Front(next http.Handler) http.Handler {
 }
 
 // Server is what a request to one server passes: that server's limits and
-// metrics. The name becomes a label; Close takes it off again.
-func (p *Proxy) Server(name string, next http.Handler) *Server {
-	return &Server{proxy: p, lane: p.open(name), next: next}
+// metrics. The name becomes a label, and the endpoints do that events are of;
+// Close takes them off again.
+func (p *Proxy) Server(name string, next http.Handler, endpoints ...string) *Server {
+	return &Server{proxy: p, lane: p.open(name, endpoints), next: next, endpoints: endpoints}
 }
 
 // Server is a handler for one server. See Proxy.Server.
 type Server struct {
-	proxy *Proxy
-	lane  *lane
-	next  http.Handler
-	once  sync.Once
+	proxy     *Proxy
+	lane      *lane
+	next      http.Handler
+	endpoints []string
+	once      sync.Once
 }
 
 // ServeHTTP forwards a request if the server's limits have room for it.
@@ -132,9 +134,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // Close says that the server is gone, or served by another handler of its
-// name. When the last handler of a name is closed, its metrics end. Requests
-// under way go on.
-func (s *Server) Close() { s.once.Do(func() { s.proxy.close(s.lane) }) }
+// name. When the last handler of a name, or with an endpoint, is closed, the
+// metrics of that end. Requests under way go on.
+func (s *Server) Close() { s.once.Do(func() { s.proxy.close(s.lane, s.endpoints) }) }
 
 // kind is whether a request has an end of its own.
 type kind string

@@ -302,6 +302,34 @@ func TestServersComeAndGo(t *testing.T) {
 	}
 }
 
+// TestEndpointsComeAndGo: what was said of an endpoint ends when no handler has it.
+func TestEndpointsComeAndGo(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	p := newProxy(t, Options{Metrics: reg})
+	old := p.Server("one", http.NotFoundHandler(), "stays:1", "goes:1")
+	for _, endpoint := range []string{"stays:1", "goes:1"} {
+		p.Observe(backend.Event{Kind: backend.Checked, Server: "one", Endpoint: endpoint, State: backend.Healthy})
+		p.Observe(backend.Event{Kind: backend.Ejected, Server: "one", Endpoint: endpoint})
+	}
+	replacement := p.Server("one", http.NotFoundHandler(), "stays:1")
+	old.Close()
+	const want = `
+# HELP xbernetes_gateway_ejections_total Times that an endpoint was set aside for failing requests.
+# TYPE xbernetes_gateway_ejections_total counter
+xbernetes_gateway_ejections_total{endpoint="stays:1",server="one"} 1
+# HELP xbernetes_gateway_endpoint_healthy 1 if the endpoint passed its last health check, else 0.
+# TYPE xbernetes_gateway_endpoint_healthy gauge
+xbernetes_gateway_endpoint_healthy{endpoint="stays:1",server="one"} 1
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "xbernetes_gateway_ejections_total", "xbernetes_gateway_endpoint_healthy"); err != nil {
+		t.Error(err)
+	}
+	replacement.Close()
+	if n := series(t, reg); n != 0 {
+		t.Errorf("%d series of a server that is gone", n)
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	p := newProxy(t, Options{Metrics: reg})
