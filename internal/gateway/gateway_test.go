@@ -379,7 +379,9 @@ func TestMetricsFollowTheSpec(t *testing.T) {
 	a, b := newAPIServer(t, "a"), newAPIServer(t, "b")
 	src := newGiven(a.object())
 	f := start(t, src)
-	healthy := func(s *apiServer) string { return fmt.Sprintf(`endpoint_healthy{endpoint=%q`, s.Listener.Addr().String()) }
+	healthy := func(s *apiServer) string {
+		return fmt.Sprintf(`endpoint_healthy{endpoint=%q`, s.Listener.Addr().String())
+	}
 	f.becomes("/metrics", 200, healthy(a))
 	moved := a.object()
 	moved.Spec.URL, moved.Spec.CABundle = b.URL, pemOf(b.Certificate())
