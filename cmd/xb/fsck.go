@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,14 +23,22 @@ records give. Nothing is changed. Servers may go on meanwhile.
 
 Exit status: 0 if the journal is sound, 1 if something is wrong with it, 2 if
 it could not be checked.`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return notChecked(fmt.Errorf("%q is left over; give the journal with --journal", args[0]))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.logger(cmd.ErrOrStderr())
 			if err != nil {
-				return err
+				return notChecked(err)
+			}
+			if url == "" {
+				return notChecked(errors.New("which journal? give it with --journal"))
 			}
 			if output != "text" && output != "json" {
-				return fmt.Errorf("-o is %q; want text or json", output)
+				return notChecked(fmt.Errorf("-o is %q; want text or json", output))
 			}
 			var report *fsck.Report
 			store, err := openReadOnly(cmd.Context(), url, log)
@@ -55,9 +64,12 @@ it could not be checked.`,
 	}
 	cmd.Flags().StringVar(&url, "journal", "", journalHelp)
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notChecked(err) })
 	return cmd
 }
+
+// notChecked keeps what was asked wrongly apart from what was found.
+func notChecked(err error) error { return withCode{err, 2} }
 
 func writeReport(w io.Writer, report *fsck.Report, output string) error {
 	if output == "json" {

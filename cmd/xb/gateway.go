@@ -32,6 +32,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway"
 	"github.com/xbernetes/xbernetes/internal/gateway/proxy"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
+	"github.com/xbernetes/xbernetes/internal/pki"
 )
 
 // gatewayFlags are those of xb gateway.
@@ -158,10 +159,11 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 		}()
 		cfg.Backend.Tracer = traces
 	}
-	kubeconfig, err := f.secure(&cfg)
+	kubeconfig, unlock, err := f.secure(&cfg)
 	if err != nil {
 		return err
 	}
+	defer unlock()
 	if kubeconfig != "" {
 		fmt.Fprintf(out, "Serving at https://%s. In another terminal:\n\n  export KUBECONFIG=%s\n  kubectl api-resources\n\n", listener.Addr(), kubeconfig)
 	} else {
@@ -214,12 +216,17 @@ func (f *gatewayFlags) source(log *slog.Logger) (source.Source, error) {
 }
 
 // secure settles what the gateway serves with and whom it knows. It returns
-// the kubeconfig that it made, if it made one.
-func (f *gatewayFlags) secure(cfg *gateway.Config) (kubeconfig string, err error) {
+// the kubeconfig that it made, if it made one. unlock lets another gateway use
+// the data directory.
+func (f *gatewayFlags) secure(cfg *gateway.Config) (kubeconfig string, unlock func(), err error) {
+	unlock = func() {}
 	var own *gateway.Identity
 	if f.certFile == "" || f.clientCA == "" && f.authentication == "" {
+		if unlock, err = f.lock(); err != nil {
+			return "", nil, err
+		}
 		if own, err = gateway.LoadIdentity(filepath.Join(f.dataDir, "pki"), f.names(cfg.Listener.Addr())); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
 	cert, key, clientCA := f.certFile, f.keyFile, f.clientCA
@@ -227,21 +234,37 @@ func (f *gatewayFlags) secure(cfg *gateway.Config) (kubeconfig string, err error
 		cert, key = own.Serving.CertFile, own.Serving.KeyFile
 	}
 	if cfg.Cert, err = dynamiccertificates.NewDynamicServingContentFromFiles("serving", cert, key); err != nil {
-		return "", fmt.Errorf("load serving certificate: %w", err)
+		return "", nil, fmt.Errorf("load serving certificate: %w", err)
 	}
 	if clientCA == "" && f.authentication == "" {
 		clientCA = own.CA.CertFile
 		kubeconfig = filepath.Join(f.dataDir, "kubeconfig")
 		if err := f.writeKubeconfig(kubeconfig, cfg.Listener.Addr(), cert, own); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
 	if clientCA != "" {
 		if cfg.ClientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", clientCA); err != nil {
-			return "", fmt.Errorf("load client CA: %w", err)
+			return "", nil, fmt.Errorf("load client CA: %w", err)
 		}
 	}
-	return kubeconfig, f.know(cfg)
+	return kubeconfig, unlock, f.know(cfg)
+}
+
+// lock keeps other gateways out of the data directory, which has the kubeconfig
+// of this one.
+func (f *gatewayFlags) lock() (unlock func(), err error) {
+	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(f.dataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("create data directory: %w", err)
+	}
+	file, err := pki.Lock(filepath.Join(f.dataDir, "gateway.lock"))
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = file.Close() }, nil
 }
 
 // names are the host names and addresses of the certificate that is made.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -95,6 +96,8 @@ func (f *validateFlags) config(args []string) (*rest.Config, error) {
 	switch {
 	case len(args) == 1 && f.kubeconfig != "":
 		return nil, errors.New("both a URL and --kubeconfig are given; give one of them")
+	case len(args) == 1 && !strings.HasPrefix(args[0], "https://") && !strings.HasPrefix(args[0], "http://"):
+		return nil, fmt.Errorf("%q is no URL of a server; give it with https://", args[0])
 	case len(args) == 1:
 		return &rest.Config{
 			Host:            args[0],

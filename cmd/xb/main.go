@@ -21,6 +21,12 @@ import (
 // say is said already.
 type exitCode int
 
+// withCode is an error that ends xb with a code of its own.
+type withCode struct {
+	error
+	code int
+}
+
 func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
 
 func main() {
@@ -34,6 +40,9 @@ func main() {
 			os.Exit(int(code))
 		}
 		fmt.Fprintf(os.Stderr, "xb: %v\n", err)
+		if coded := (withCode{}); errors.As(err, &coded) {
+			os.Exit(coded.code)
+		}
 		os.Exit(1)
 	}
 }

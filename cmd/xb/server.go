@@ -92,6 +92,7 @@ directory, CA and kubeconfig, and none needs to reach another.`,
 				Kubeconfig:   f.kubeconfig,
 				ContextName:  f.context,
 				Logger:       log,
+				Alone:        e.store.Info().Exclusive && f.engine.etcd.listen == "",
 				Options:      f.options,
 			})
 			if err != nil {

@@ -65,9 +65,10 @@ func newChain(p parts, log *slog.Logger) (*chain, error) {
 		return nil, fmt.Errorf("configure built-in kinds: %w", err)
 	}
 	authInfo := webhook.NewDefaultAuthenticationInfoResolverWrapper(native.ProxyTransport, generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)
-	// More than one master: a CRD is given five seconds to reach the other servers
-	// before it counts as established.
-	const masters = 2
+	masters := 1
+	if !p.alone {
+		masters = 2 // a CRD is given five seconds to reach the other servers
+	}
 	extensions, err := apiserver.CreateAPIExtensionsConfig(*generic, informers, initializers, p.opts, masters, resolver, authInfo)
 	if err != nil {
 		return nil, fmt.Errorf("configure custom resources: %w", err)

@@ -52,6 +52,10 @@ type Config struct {
 	ServerID string
 	// Logger receives all messages, klog's included; slog.Default() when nil.
 	Logger *slog.Logger
+	// Alone says that no other server can be on the store. A new CRD then counts
+	// as established at once, and not after the five seconds in which it reaches
+	// the others.
+	Alone bool
 	// LeaderElection paces the election among servers on one store.
 	LeaderElection LeaderElection
 	// Options are passed on to the API server.

@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/xbernetes/xbernetes/internal/pki"
 )
@@ -46,7 +45,7 @@ func openIdentity(dir, serverID string, sans []string) (*identity, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(dir, "server.lock"))
+	lock, err := pki.Lock(filepath.Join(dir, "server.lock"))
 	if err != nil {
 		return nil, err
 	}
@@ -128,20 +127,6 @@ func loadServerID(file, want string) (string, error) {
 		return "", fmt.Errorf("write server id: %w", err)
 	}
 	return want, nil
-}
-
-// lockFile takes an exclusive lock on file, held until it is closed or the
-// process ends.
-func lockFile(file string) (*os.File, error) {
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock data directory: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("data directory %s is in use by another server; stop that one, or give this one a directory of its own: %w", filepath.Dir(file), err)
-	}
-	return f, nil
 }
 
 // servingNames are the names under which clients may call the server.

@@ -121,7 +121,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer etcd.Close() //nolint:errcheck // nothing is lost
-	p := parts{ln: ln, id: id, roster: newRoster(etcd, id, s.log), tokens: &tokenGetter{}}
+	p := parts{ln: ln, id: id, alone: s.cfg.Alone, roster: newRoster(etcd, id, s.log), tokens: &tokenGetter{}}
 	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
 		return err
 	}
@@ -144,6 +144,7 @@ func (s *Server) Run(ctx context.Context) error {
 type parts struct {
 	ln     net.Listener
 	id     *identity
+	alone  bool
 	roster *roster
 	tokens *tokenGetter
 	opts   options.CompletedOptions

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -174,6 +175,20 @@ func (p Pair) parse() (Pair, error) {
 	}
 	p.cert, p.key = pair.Leaf, signer
 	return p, nil
+}
+
+// Lock takes an exclusive lock on file, in the data directory of one process,
+// until it is closed or the process ends.
+func Lock(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("data directory %s is in use by another server; stop that one, or give this one a directory of its own: %w", filepath.Dir(file), err)
+	}
+	return f, nil
 }
 
 // WriteSecret replaces file by b, whole or not at all, readable by its owner alone.
