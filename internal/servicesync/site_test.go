@@ -8,10 +8,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +24,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -470,6 +475,50 @@ func TestDeadPeerDelaysNothing(t *testing.T) {
 	pa.stop()
 	pb.stop()
 }
+
+// A peer that refuses connections is tried again later and later; once it is no
+// longer read, nobody waits for the next time.
+func TestRefusingPeerStopsAtOnce(t *testing.T) {
+	for name, refusal := range map[string]http.RoundTripper{
+		"no server": refuses(func() (*http.Response, error) { return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED) }),
+		"busy server": refuses(func() (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody}, nil
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, err := newAPI(&rest.Config{Host: "http://refusing", Transport: refusal}, Pace{QPS: -1}, "test")
+				if err != nil {
+					t.Fatal(err)
+				}
+				none := peerHooks{func(types.NamespacedName, model.ClusterID, bool) {}, func(model.ClusterID, standing, standing) {}}
+				p, err := newPeer("a", "b", "test", "", "sync", a, memory{heard: time.Now()}, none, slog.New(slog.DiscardHandler))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				over := make(chan error)
+				go func() { over <- p.run(ctx) }()
+				time.Sleep(5 * time.Minute) // of the bubble's: the waits are as long as they get
+				if !p.faulty() {
+					t.Error("the peer is not said to be faulty")
+				}
+				stop()
+				synctest.Wait()
+				select {
+				case <-over:
+				default:
+					t.Error("it is stopped, and has not ended")
+					<-over
+				}
+			})
+		})
+	}
+}
+
+type refuses func() (*http.Response, error)
+
+func (r refuses) RoundTrip(*http.Request) (*http.Response, error) { return r() }
 
 // Peers come and go while the process runs.
 func TestPeersComeAndGo(t *testing.T) {

@@ -2,6 +2,7 @@ package servicesync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -93,7 +95,7 @@ func newView[T model.Object](a *api, example T, o viewOptions[T]) (*view[T], err
 // their failures to itself.
 func listen(lw *cache.ListWatch, asked func(error)) *cache.ListWatch {
 	if asked == nil {
-		return lw
+		asked = func(error) {}
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -105,6 +107,12 @@ func listen(lw *cache.ListWatch, asked func(error)) *cache.ListWatch {
 			w, err := lw.WatchWithContext(ctx, options)
 			if options.SendInitialEvents == nil || !apierrors.IsInvalid(err) { // an older server: a list comes next
 				asked(err)
+			}
+			// A reflector that takes a refusal of its first watch for a passing one
+			// sleeps for up to a minute whether or not ctx ends. After any other
+			// error it lists, is refused again, and waits as ctx has it.
+			if options.SendInitialEvents != nil && (utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)) {
+				err = errors.New(err.Error())
 			}
 			return w, err
 		},
