@@ -164,13 +164,16 @@ func (m *Migration) progress(ctx context.Context) (Progress, error) {
 			p.Waits = c.Message
 		}
 	}
-	over := true
-	if h := published.Spec.Handover; h != nil && h.Phase != v1alpha1.PhaseWithdrawn {
-		p.Phase = h.Phase
-		over = h.Phase == v1alpha1.PhaseDone
-	}
+	h := published.Spec.Handover
+	over := h == nil || h.Phase == v1alpha1.PhaseDone || h.Phase == v1alpha1.PhaseWithdrawn
 	asked := svc.Annotations[v1alpha1.AnnotationAnswered] != svc.Annotations[v1alpha1.AnnotationMode]
 	p.Done = over && !asked && !published.Spec.Asked && m.served(svc)
+	switch {
+	case !over:
+		p.Phase = h.Phase
+	case p.Done && h != nil && h.Phase == v1alpha1.PhaseDone:
+		p.Phase = h.Phase // else it is the phase of an earlier migration
+	}
 	return p, nil
 }
 

@@ -86,6 +86,36 @@ func TestMigrate(t *testing.T) {
 	b.awaitInUse("shop", "web", "10.0.0.1")
 }
 
+// The handover of an earlier migration says nothing of this one.
+func TestProgressIsOfThisMigration(t *testing.T) {
+	a := newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	m, err := NewMigration(Config{
+		Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Pace: Pace{QPS: -1}, Logger: slog.New(slog.DiscardHandler),
+		Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+	}, keyOf("shop", "web"), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		turn        int64
+		phase, want v1alpha1.Phase
+	}{
+		{1, v1alpha1.PhaseDone, ""},
+		{2, v1alpha1.PhasePreparing, v1alpha1.PhasePreparing},
+		{2, v1alpha1.PhaseWithdrawn, ""},
+	} {
+		a.publish("a", "web", v1alpha1.PublishedServiceSpec{Handover: &v1alpha1.Handover{Turn: test.turn, Phase: test.phase}})
+		got, err := m.progress(t.Context())
+		if err != nil || got.Phase != test.want || got.Done {
+			t.Errorf("with a handover that is %s: %+v, %v; want the phase %q, and not done", test.phase, got, err, test.want)
+		}
+	}
+}
+
 func TestMigrateNothing(t *testing.T) {
 	a := newFakeAPI(t)
 	m, err := NewMigration(Config{
