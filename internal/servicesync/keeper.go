@@ -254,10 +254,13 @@ func news(before, now v1alpha1.ClusterLeaseStatus, pace time.Duration) bool {
 // begins to read it now. An absence of this process is no silence of the
 // peer's: one that was not given up is given time to be heard.
 func recall(s v1alpha1.PeerStatus, began time.Time) memory {
-	if s.Heard == nil {
+	switch {
+	case s.Heard == nil && s.State == string(model.Expired):
+		return memory{}
+	case s.Heard == nil:
 		return memory{heard: began}
 	}
-	m := memory{heard: s.Heard.Time, duration: time.Duration(s.DurationSeconds) * time.Second}
+	m := memory{heard: s.Heard.Time, read: true, duration: time.Duration(s.DurationSeconds) * time.Second}
 	if s.State == string(model.Expired) {
 		return m
 	}
@@ -267,10 +270,23 @@ func recall(s v1alpha1.PeerStatus, began time.Time) memory {
 	return m
 }
 
+// unknown is what people are told of a peer that was not reached yet: it is only
+// taken for alive, for a while.
+const unknown = "Unknown"
+
+// state is what people are told of a peer.
+func (m memory) state(health model.Health) string {
+	if !m.read && health != model.Expired {
+		return unknown
+	}
+	return string(health)
+}
+
 // statusOf is what recall makes a memory of.
 func statusOf(id model.ClusterID, m memory, health model.Health) v1alpha1.PeerStatus {
-	return v1alpha1.PeerStatus{
-		Cluster: string(id), State: string(health), DurationSeconds: int32(m.duration.Seconds()),
-		Heard: &metav1.MicroTime{Time: m.heard.Truncate(time.Microsecond)},
+	status := v1alpha1.PeerStatus{Cluster: string(id), State: m.state(health), DurationSeconds: int32(m.duration.Seconds())}
+	if m.read {
+		status.Heard = &metav1.MicroTime{Time: m.heard.Truncate(time.Microsecond)}
 	}
+	return status
 }

@@ -48,7 +48,8 @@ type peer struct {
 
 // memory is what is known of a peer's lease, and outlives the reading of it.
 type memory struct {
-	heard    time.Time
+	heard    time.Time // when reading began, as long as no lease was read
+	read     bool      // a lease was
 	renewed  time.Time // the lease's own renewTime when it was last seen
 	duration time.Duration
 }
@@ -230,7 +231,7 @@ func (p *peer) hear(l *v1alpha1.ClusterLease, now time.Time) {
 	if !p.memory.renewed.IsZero() && !renewed.Equal(p.memory.renewed) {
 		p.memory.heard = now
 	}
-	p.memory.renewed = renewed
+	p.memory.renewed, p.memory.read = renewed, true
 	p.memory.duration = time.Duration(l.Spec.DurationSeconds) * time.Second
 	p.mu.Unlock()
 	p.fail("name", "")
@@ -340,6 +341,13 @@ func (p *peer) standing(now time.Time) (standing, time.Time) {
 
 func standingOf(p model.Peer) standing {
 	return standing{p.Health, p.Synced, p.Confirmed, p.Reads}
+}
+
+// state is what people are told of it.
+func (p *peer) state(health model.Health) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.memory.state(health)
 }
 
 // status is what people, and this cluster's next process, should know of it.

@@ -160,8 +160,14 @@ func (s *site) namePeers() {
 
 // peerTurned has decided anew what depends on a peer as a whole.
 func (s *site) peerTurned(id model.ClusterID, before, now standing) {
+	s.mu.Lock()
+	p := s.peers[id]
+	s.mu.Unlock()
+	if p == nil {
+		return // it is no longer read
+	}
 	if now.health != before.health || now.synced != before.synced {
-		s.log.Info("peer", "peer", id, "state", now.health, "synced", now.synced, "confirmed", now.confirmed)
+		s.log.Info("peer", "peer", id, "state", p.state(now.health), "synced", now.synced, "confirmed", now.confirmed)
 	}
 	before.confirmed = now.confirmed
 	if before != now {
@@ -169,12 +175,6 @@ func (s *site) peerTurned(id model.ClusterID, before, now standing) {
 		return
 	}
 	// What is confirmed now matters only to what is here and not there.
-	s.mu.Lock()
-	p := s.peers[id]
-	s.mu.Unlock()
-	if p == nil {
-		return
-	}
 	lacks := func(k types.NamespacedName) bool { return len(p.services.of(k)) == 0 }
 	s.services.each(func(svc *corev1.Service) {
 		// A replica goes once all peers are sure that nobody has the Service.
@@ -312,7 +312,9 @@ func (s *site) measure(ctx context.Context) {
 				}
 				s.metrics.health.WithLabelValues(own, string(r.id), string(h)).Set(is)
 			}
-			s.metrics.lag.WithLabelValues(own, string(r.id)).Set(now.Sub(peering.Heard).Seconds())
+			if !peering.Heard.IsZero() {
+				s.metrics.lag.WithLabelValues(own, string(r.id)).Set(now.Sub(peering.Heard).Seconds())
+			}
 			s.metrics.services.WithLabelValues(own, string(r.id)).Set(float64(peering.Services))
 		}
 		s.recount()

@@ -96,6 +96,14 @@ func TestRecall(t *testing.T) {
 			t.Errorf("%s: %s; want %s", test.name, got, test.want)
 		}
 	}
+	// What was never reached is no sooner given up, and no later, by a restart.
+	for state, want := range map[string]model.Health{unknown: model.Live, string(model.Expired): model.Expired} {
+		m := recall(v1alpha1.PeerStatus{Cluster: "b", State: state}, began)
+		got, _ := m.peering().Health(began)
+		if said := statusOf("b", m, got); got != want || said.State != state || said.Heard != nil {
+			t.Errorf("never reached and %s, it is %s and said to be %+v; want %s", state, got, said, want)
+		}
+	}
 }
 
 // What is sent of an object that is not ours is the difference, and what it

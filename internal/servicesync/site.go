@@ -382,7 +382,7 @@ func (s *site) load(ctx context.Context) error {
 	if lease != nil {
 		s.recalled = lease.Spec.Peers
 		for _, p := range lease.Status.Peers {
-			if p.Heard != nil {
+			if p.State != "" { // else it names no peer that was read
 				s.remember[model.ClusterID(p.Cluster)] = recall(p, time.Now())
 			}
 		}

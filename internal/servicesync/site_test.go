@@ -24,6 +24,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -472,8 +473,25 @@ func TestDeadPeerDelaysNothing(t *testing.T) {
 		text, _ := json.Marshal(lease["status"])
 		return strings.Contains(string(text), "peer refusing cannot be reached")
 	})
+	b.mu.Lock()
+	var lease v1alpha1.ClusterLease
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(clone(b.objects[target{leases, "sync", "b", ""}.path()]), &lease)
+	b.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range lease.Status.Peers {
+		if p.Cluster != "a" && (p.State != "Unknown" || p.Heard != nil) {
+			t.Errorf("%s was never reached, and is said to be %s, heard %v", p.Cluster, p.State, p.Heard)
+		}
+	}
 	pa.stop()
 	pb.stop()
+	for line := range strings.Lines(pb.log.String()) {
+		if strings.Contains(line, "peer=refusing") && strings.Contains(line, "state=Live") {
+			t.Errorf("logged of a peer that was never reached: %s", line)
+		}
+	}
 }
 
 // A peer that refuses connections is tried again later and later; once it is no

@@ -72,7 +72,8 @@ type PeerStatus struct {
 	// DurationSeconds is how long its lease lasts.
 	// +optional
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
-	// State is Live, Stale or Expired, with a message if there is something to do.
+	// State is Live, Stale or Expired, or Unknown of one that was not reached yet,
+	// with a message if there is something to do.
 	// +optional
 	State string `json:"state,omitempty"`
 	// +optional
