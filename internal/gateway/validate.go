@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -70,7 +71,7 @@ func (m *member) check(ctx context.Context, server *v1alpha1.RemoteAPIServer) ch
 	way := &waverer{RoundTripper: config.Transport}
 	config.Transport = way
 	return way.outcome(conformance.Run(ctx, config, conformance.Options{
-		OpenAPIPath: strings.TrimSuffix(server.Spec.OpenAPIPath, "/") + "/v2",
+		OpenAPIPath: strings.TrimSuffix(cmp.Or(server.Spec.OpenAPIPath, "/openapi"), "/") + "/v2",
 	}))
 }
 
