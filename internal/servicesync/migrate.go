@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -92,10 +94,35 @@ func (m *Migration) get(ctx context.Context) (*corev1.Service, error) {
 	return svc, nil
 }
 
+// checkHeir refuses to wait for a cluster that this one knows nothing of. One that
+// is not reached now is known all the same; where the lease that says so cannot be
+// read, nothing is refused.
+func (m *Migration) checkHeir(ctx context.Context) error {
+	if m.To == m.At.Name {
+		return nil
+	}
+	lease, err := newKeeper(m.term.publications, m.term.namespace, model.ClusterID(m.At.Name), m.term.cfg.Lease, m.term.log).read(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the controller says what it waits for
+	}
+	named := func(p v1alpha1.PeerStatus) bool { return p.Cluster == m.To }
+	if slices.Contains(lease.Spec.Peers, m.To) || slices.ContainsFunc(lease.Status.Peers, named) {
+		return nil
+	}
+	known := "it reads no other cluster"
+	if len(lease.Spec.Peers) > 0 {
+		known = "it reads " + strings.Join(lease.Spec.Peers, ", ")
+	}
+	return fmt.Errorf("cluster %s knows no cluster %s: %s; name one that it reads with --to, or make %s a peer of it first", m.At.Name, m.To, known, m.To)
+}
+
 // Start asks for the migration.
 func (m *Migration) Start(ctx context.Context) error {
 	svc, err := m.get(ctx)
 	if err != nil {
+		return err
+	}
+	if err := m.checkHeir(ctx); err != nil {
 		return err
 	}
 	next := m.annotate(svc)
@@ -182,6 +209,9 @@ func (m *Migration) progress(ctx context.Context) (Progress, error) {
 func (m *Migration) Preview(ctx context.Context, out io.Writer) error {
 	svc, err := m.get(ctx)
 	if err != nil {
+		return err
+	}
+	if err := m.checkHeir(ctx); err != nil {
 		return err
 	}
 	next := m.annotate(svc)

@@ -2,7 +2,9 @@ package servicesync
 
 import (
 	"encoding/base64"
+	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +30,12 @@ func TestMigrate(t *testing.T) {
 	start(t, "a", a.config(), both)
 	start(t, "b", b.config(), both)
 	b.awaitInUse("shop", "web", "10.0.0.1")
+	for f, peer := range map[*fakeAPI][2]string{a: {"a", "b"}, b: {"b", "a"}} {
+		f.await("the lease of "+peer[0]+" names its peer", func() bool {
+			names, _, _ := unstructured.NestedStringSlice(f.objects[target{leases, "sync", peer[0], ""}.path()], "spec", "peers")
+			return slices.Contains(names, peer[1])
+		})
+	}
 
 	cfg := Config{
 		Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Lease: time.Hour, Workers: 1, Pace: Pace{QPS: -1},
@@ -84,6 +92,44 @@ func TestMigrate(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.awaitInUse("shop", "web", "10.0.0.1")
+}
+
+// Whoever is named must be known, reached or not; nothing is written for another.
+func TestMigrateToUnknownCluster(t *testing.T) {
+	const reads = `{"spec": {"formatVersion": 1, "cluster": "a", "durationSeconds": 40, "peers": ["b", "c"]}, "status": {"peers": [{"cluster": "d", "message": "d.yaml: is no kubeconfig"}]}}`
+	for _, test := range []struct{ to, lease, want string }{
+		{"mars", reads, "cluster a knows no cluster mars: it reads b, c; name one"},
+		{"mars", `{"spec": {"formatVersion": 1, "cluster": "a", "durationSeconds": 40}}`, "cluster a knows no cluster mars: it reads no other cluster; name one"},
+		{"c", reads, ""},
+		{"d", reads, ""}, // nothing of it can be read now
+		{"a", reads, ""},
+		{"mars", "", ""}, // nobody knows yet
+	} {
+		a := newFakeAPI(t)
+		a.service("shop", "web", "10.0.0.1")
+		if test.lease != "" {
+			a.apply(leases, "sync", "a", test.lease)
+		}
+		m, err := NewMigration(Config{
+			Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Pace: Pace{QPS: -1}, Logger: slog.New(slog.DiscardHandler),
+			Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+		}, keyOf("shop", "web"), test.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := a.mark()
+		err = m.Start(t.Context())
+		switch wrote := len(a.wrote(before)) > 0; {
+		case test.want == "" && (err != nil || !wrote):
+			t.Errorf("to %s: %v, and written: %t", test.to, err, wrote)
+		case test.want != "" && (err == nil || wrote || !strings.HasPrefix(err.Error(), test.want)):
+			t.Errorf("to %s: %v, and written: %t; want %s", test.to, err, wrote, test.want)
+		case test.want != "":
+			if err := m.Preview(t.Context(), io.Discard); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("a preview to %s: %v", test.to, err)
+			}
+		}
+	}
 }
 
 // The handover of an earlier migration says nothing of this one.

@@ -19,6 +19,10 @@ func (d *decision) handOver() {
 	}
 	if len(d.heirs) == 0 {
 		d.withdraw()
+		if d.me.To != "" {
+			d.hold(fmt.Sprintf("waits for %s, which the annotation %s names: no cluster of that name is read and alive here", d.me.To, v1alpha1.AnnotationTo))
+			return
+		}
 		d.hold("waits for somebody to take over: no other cluster is known to; name one with the annotation " + v1alpha1.AnnotationTo)
 		return
 	}
