@@ -25,6 +25,8 @@ func explain(err error, who string) string {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return ""
+	case errors.Is(err, errNoServices):
+		return fmt.Sprintf("%s has no Services to sync: its API is not that of a Kubernetes cluster; name the kubeconfig of one (an API without Services can be the --store)", who)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Sprintf("%s refuses the credentials: they have expired or were never good; renew its kubeconfig", who)
 	case apierrors.IsForbidden(err):

@@ -2,6 +2,7 @@ package servicesync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,6 +22,18 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 )
+
+// errNoServices says that an API is not a cluster's: it may be a store's.
+var errNoServices = errors.New("no Services are served")
+
+// checkServices reports errNoServices of an API that has none to share.
+func (t *term) checkServices(ctx context.Context) error {
+	_, err := t.own.kube.CoreV1().Services(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("list Services of %s: %w", t.own.config.Host, errNoServices)
+	}
+	return nil // what else is wrong is said by who reads them
+}
 
 // right is something that the controller must be allowed to do.
 type right struct {

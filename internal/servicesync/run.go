@@ -152,6 +152,9 @@ func (t *term) run(ctx context.Context) error {
 // hold prepares the cluster, waits to be elected, and works until it no longer
 // leads, or ctx ends.
 func (t *term) hold(ctx context.Context) error {
+	if err := t.checkServices(ctx); err != nil {
+		return err
+	}
 	rights, err := t.checkRights(ctx)
 	if err != nil {
 		return err

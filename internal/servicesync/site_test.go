@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -537,6 +538,42 @@ func TestRefusingPeerStopsAtOnce(t *testing.T) {
 type refuses func() (*http.Response, error)
 
 func (r refuses) RoundTrip(*http.Request) (*http.Response, error) { return r() }
+
+// An API without Services is said to have none, once, and is left as it is.
+func TestNoServices(t *testing.T) {
+	f := newFakeAPI(t)
+	bare := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, resource := range []string{"services", "endpoints", "endpointslices"} {
+			if strings.HasSuffix(r.URL.Path, "/"+resource) {
+				http.NotFound(w, r)
+				return
+			}
+		}
+		f.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		bare.CloseClientConnections()
+		bare.Close()
+	})
+	var log recorder
+	cfg := Config{Namespace: "sync", Pace: Pace{QPS: -1}, Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() }}
+	term := &term{
+		cfg: cfg, cluster: Cluster{Name: "a", Config: &rest.Config{Host: bare.URL}},
+		metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	if err := term.connect(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it would work for the cluster without end
+	defer cancel()
+	err := term.hold(ctx)
+	if got := explain(err, "cluster a"); !strings.HasPrefix(got, "cluster a has no Services to sync") {
+		t.Errorf("%v is explained as %q", err, got)
+	}
+	if wrote := f.wrote(0); len(wrote) > 0 || log.String() != "" {
+		t.Errorf("wrote %v, and said besides: %s", wrote, log.String())
+	}
+}
 
 // Peers come and go while the process runs.
 func TestPeersComeAndGo(t *testing.T) {
