@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	clientretry "k8s.io/client-go/util/retry"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
@@ -118,18 +119,21 @@ func (m *Migration) checkHeir(ctx context.Context) error {
 
 // Start asks for the migration.
 func (m *Migration) Start(ctx context.Context) error {
-	svc, err := m.get(ctx)
-	if err != nil {
-		return err
-	}
 	if err := m.checkHeir(ctx); err != nil {
 		return err
 	}
-	next := m.annotate(svc)
-	if _, err := m.api.apply(ctx, model.Write{Verb: model.Update, Object: next, Before: svc}); err != nil {
-		return fmt.Errorf("annotate Service %s in %s: %w", m.Service, m.At.Name, err)
-	}
-	return nil
+	// The controller may write the Service meanwhile, to end an earlier migration.
+	return clientretry.RetryOnConflict(clientretry.DefaultBackoff, func() error {
+		svc, err := m.get(ctx)
+		if err != nil {
+			return err
+		}
+		next := m.annotate(svc)
+		if _, err := m.api.apply(ctx, model.Write{Verb: model.Update, Object: next, Before: svc}); err != nil {
+			return fmt.Errorf("annotate Service %s in %s: %w", m.Service, m.At.Name, err)
+		}
+		return nil
+	})
 }
 
 // Progress is how far a migration has come.

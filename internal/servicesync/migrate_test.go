@@ -132,6 +132,30 @@ func TestMigrateToUnknownCluster(t *testing.T) {
 	}
 }
 
+// A Service that changes while it is asked for is asked for as it is then.
+func TestMigrateOvertaken(t *testing.T) {
+	a := newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	m, err := NewMigration(Config{
+		Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Pace: Pace{QPS: -1}, Logger: slog.New(slog.DiscardHandler),
+		Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+	}, keyOf("shop", "web"), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := target{collection: services, namespace: "shop", name: "web"}
+	a.mu.Lock()
+	a.before = func(string, string) error {
+		a.before = nil
+		a.put("MODIFIED", web, a.objects[web.path()], "SETUP")
+		return nil
+	}
+	a.mu.Unlock()
+	if err := m.Start(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // The handover of an earlier migration says nothing of this one.
 func TestProgressIsOfThisMigration(t *testing.T) {
 	a := newFakeAPI(t)
