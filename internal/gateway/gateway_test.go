@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -136,6 +137,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			})
 		}
 		json.NewEncoder(w).Encode(list)
+	case r.URL.Query().Has("watch"):
+		fmt.Fprintf(w, `{"type":"ADDED","server":%q}`+"\n", s.name)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
 	case strings.HasPrefix(r.URL.Path, "/apis/"):
 		json.NewEncoder(w).Encode(map[string]any{"kind": "Thing", "server": s.name, "path": r.URL.Path,
 			"authorization": r.Header.Get("Authorization"), "impersonate": r.Header.Get("Impersonate-User")})
@@ -397,6 +402,43 @@ func TestMetricsFollowTheSpec(t *testing.T) {
 			t.Fatalf("the endpoint that was left stays: %s", healthy(a))
 		}
 	}
+}
+
+// TestWatchesEndWithTheirServer: of a server that was taken out nothing more is
+// told, and a change of what is known of it ends nothing.
+func TestWatchesEndWithTheirServer(t *testing.T) {
+	a := newAPIServer(t, "a", "a.example.com")
+	src := newGiven(a.object())
+	f := start(t, src)
+	f.becomes("/apis/a.example.com/v1/things", 200, `"server":"a"`)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+"/apis/a.example.com/v1/things?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer alice")
+	resp, err := f.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	events := bufio.NewReader(resp.Body)
+	if line, err := events.ReadString('\n'); err != nil || !strings.Contains(line, "ADDED") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, events)
+		close(ended)
+	}()
+	src.lists <- []*v1alpha1.RemoteAPIServer{a.object(func(s *v1alpha1.RemoteAPIServerSpec) { s.OpenAPIPath = "/elsewhere" })}
+	f.becomes("/apis/a.example.com/v1/things", 200, `"server":"a"`)
+	select {
+	case <-ended:
+		t.Fatal("the watch ended with a change of the server's spec")
+	case <-time.After(100 * time.Millisecond):
+	}
+	src.lists <- []*v1alpha1.RemoteAPIServer{}
+	<-ended
 }
 
 // TestStartsFromMemory: without its source, a gateway serves the servers that

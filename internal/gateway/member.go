@@ -46,6 +46,8 @@ type member struct {
 	ring   func()
 	kicks  chan struct{} // asks for a look now; holds one
 	way    atomic.Pointer[connection]
+	gone   context.Context // ends, by leave, once the server is registered no more
+	leave  context.CancelFunc
 
 	mu    sync.Mutex
 	found found
@@ -84,7 +86,9 @@ func text(err error) string {
 }
 
 func newMember(s *v1alpha1.RemoteAPIServer, ring func()) *member {
-	return &member{server: s, name: s.Name, ring: ring, kicks: make(chan struct{}, 1)}
+	m := &member{server: s, name: s.Name, ring: ring, kicks: make(chan struct{}, 1)}
+	m.gone, m.leave = context.WithCancel(context.Background())
+	return m
 }
 
 func (m *member) look() found {

@@ -145,6 +145,9 @@ func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServe
 			m.stop()
 			if m.server.UID == s.UID {
 				next.found = m.look() // what it serves stays known while it is asked again
+				next.gone, next.leave = m.gone, m.leave
+			} else {
+				m.leave()
 			}
 			r.log.Info("server changed", "server", s.Name)
 		} else {
@@ -158,6 +161,7 @@ func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServe
 	for name, m := range r.members {
 		if !keep[name] {
 			m.stop()
+			m.leave()
 			delete(r.members, name)
 			r.log.Info("server removed", "server", name)
 		}

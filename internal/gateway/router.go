@@ -239,12 +239,26 @@ func (t *router) forward(w http.ResponseWriter, r *http.Request, e *entry) {
 		refuse(w, r, http.StatusServiceUnavailable, fmt.Sprintf("server %q cannot be reached: %v", e.server.Name, e.member.look().invalid))
 		return
 	}
+	if endless(r) {
+		// What comes from a server that was taken out must not be believed any more.
+		ctx, end := context.WithCancel(r.Context())
+		defer end()
+		defer context.AfterFunc(e.member.gone, end)()
+		r = r.WithContext(ctx)
+	}
 	way.handler.ServeHTTP(w, r)
 	if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && changesDiscovery(info) {
 		for _, d := range changeTimes {
 			time.AfterFunc(d, e.member.kick)
 		}
 	}
+}
+
+// endless says that a request is a watch or a stream, which ends when somebody
+// ends it.
+func endless(r *http.Request) bool {
+	info, ok := apirequest.RequestInfoFrom(r.Context())
+	return ok && info.Verb == "watch" || r.Header.Get("Upgrade") != ""
 }
 
 // changesDiscovery says whether a request may have made a server serve other
