@@ -241,19 +241,27 @@ func propagationRound(ctx context.Context, cfg config, transport string, slice, 
 }
 
 // change replaces the last endpoint of one Service after the other, at the
-// pace, without waiting for any answer.
+// pace, without waiting for any answer but that to the last change of the same
+// Service: another order would leave an older one there for good.
 func (s *syncBed) change(ctx context.Context, seen *arrivals, services, total int) error {
 	tick := time.NewTicker(time.Second / changesPerSec)
 	defer tick.Stop()
 	var wg sync.WaitGroup
 	failed := make(chan error, total)
+	last := make([]chan struct{}, services)
 	for n := range total {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
+		before, done := last[n%services], make(chan struct{})
+		last[n%services] = done
 		wg.Go(func() {
+			defer close(done)
+			if before != nil {
+				<-before
+			}
 			patch := fmt.Appendf(nil, `[{"op":"replace","path":"/endpoints/%d/addresses/0","value":%q}]`, lastEndpoint, changed(n))
 			service := fmt.Sprintf("s-%d", n%services)
 			seen.sent(service, n)
