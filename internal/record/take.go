@@ -18,7 +18,7 @@ func (c *Chains) Take(id journal.ID, rec []byte) (h Header, body []byte, err err
 	case err == nil:
 		err = c.Check(id, &h)
 	case errors.Is(err, ErrFormat) && h.Journal != id:
-		err = fmt.Errorf("%w: %v", ErrForeign, err) // that is all that counts
+		err = fmt.Errorf("record is of journal %s: %w", h.Journal, ErrForeign)
 	}
 	c.Extend(DigestOf(rec))
 	return h, body, err
