@@ -502,7 +502,8 @@ func (c *clerk) close(ctx context.Context, b *book) (*ledger, error) {
 }
 
 // discard removes the ledger of a namespace that is gone, once no flight is in
-// it but lapsed ones to servers that are no longer registered. It reports whether the namespace is gone and nothing is left of it here.
+// it but lapsed ones to servers that are no longer registered. It reports whether
+// the namespace is gone and nothing is left of it here.
 func (c *clerk) discard(ctx context.Context, p place) (bool, error) {
 	ns, err := c.namespaces.get(ctx, p.Name)
 	if err == nil && ns.UID == p.UID {
