@@ -11,13 +11,13 @@ import (
 // impersonate makes policies see the user whom the server will see. A server in
 // PassThrough mode judges by itself whether a caller may be somebody else; the
 // policies of one that is guarded cannot know.
-func (s *Server) impersonate(router *router, next http.Handler) http.Handler {
+func (s *Server) impersonate(next http.Handler) http.Handler {
 	as := next
 	if s.cfg.Authorizer != nil {
 		as = backend.Impersonate(next, s.cfg.Authorizer)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e := router.holder(r.URL.Path)
+		e := holderOf(r)
 		switch {
 		case e == nil || !backend.Impersonates(r.Header):
 			next.ServeHTTP(w, r)

@@ -55,10 +55,10 @@ func TestPoliciesSeeWhomTheServerSees(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seen := ""
-			h := (&Server{cfg: Config{Authorizer: mayBeBob{}}}).impersonate(&router{registry: r}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := (&router{registry: r}).locate((&Server{cfg: Config{Authorizer: mayBeBob{}}}).impersonate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				u, _ := apirequest.UserFrom(r.Context())
 				seen = u.GetName()
-			}))
+			})))
 			req := httptest.NewRequest(http.MethodPost, "/apis/"+c.group+"/v1/namespaces/x/things", nil)
 			if c.as != "" {
 				req.Header.Set("Impersonate-User", c.as)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy"
 )
 
 // verdict is what the gateway knows of a caller beside who it is.
@@ -68,7 +69,7 @@ func (t *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	segments := strings.Split(strings.Trim(path, "/"), "/")
-	group, ofObject := objectGroup(segments)
+	_, ofObject := objectGroup(segments)
 	switch {
 	case path == "/healthz", path == "/livez":
 		fmt.Fprint(w, "ok")
@@ -82,13 +83,13 @@ func (t *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case t.reservations != nil && len(segments) > 5 && strings.HasPrefix(path, reservationsPrefix) && segments[5] == "reservations":
 		t.reservations.ServeHTTP(w, r)
 	case ofObject:
-		t.send(w, r, group)
+		t.send(w, r, holderOf(r))
 	case strings.HasPrefix(path, "/openapi/v3/"):
 		t.openAPIv3(w, r)
 	case path == "/openapi/v2":
 		t.openAPIv2(w, r)
 	case slices.Contains(coreOnly, path):
-		t.send(w, r, "")
+		t.send(w, r, t.registry.holder(""))
 	default:
 		if path == "/apis" || path == "/api" {
 			t.registry.kickAll() // whoever asks once more gets what is new by then
@@ -105,7 +106,7 @@ func (t *router) known(w http.ResponseWriter, r *http.Request) bool {
 	if v.verified || !t.closed {
 		return true
 	}
-	if e := t.holder(r.URL.Path); e != nil && e.server.Spec.IdentityMode() == v1alpha1.PassThrough {
+	if e := holderOf(r); e != nil && e.server.Spec.IdentityMode() == v1alpha1.PassThrough {
 		return true
 	}
 	switch {
@@ -129,13 +130,25 @@ func unreachable(err error) bool {
 	return errors.As(err, &failed) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// holder is the server that a path of an object goes to, if any.
-func (t *router) holder(path string) *entry {
-	group, ok := objectGroup(strings.Split(strings.Trim(path, "/"), "/"))
-	if !ok {
-		return nil
-	}
-	return t.registry.holder(group)
+type holderKey struct{}
+
+// locate decides once where a request about objects goes, so that who guards it
+// and who sends it mean the same server, though servers come and go meanwhile.
+func (t *router) locate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if group, ok := objectGroup(strings.Split(strings.Trim(r.URL.Path, "/"), "/")); ok {
+			if e := t.registry.holder(group); e != nil {
+				r = r.WithContext(policy.WithServer(context.WithValue(r.Context(), holderKey{}, e), guardedServer(e)))
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// holderOf is the server that a request about objects goes to, or nil.
+func holderOf(r *http.Request) *entry {
+	e, _ := r.Context().Value(holderKey{}).(*entry)
+	return e
 }
 
 // objectGroup is the group of the objects that a path is about, if it is about
@@ -213,9 +226,8 @@ func (t *router) resources(w http.ResponseWriter, r *http.Request, segments []st
 	t.discovery.ServeHTTP(w, r)
 }
 
-// send forwards a request to the server that holds a group.
-func (t *router) send(w http.ResponseWriter, r *http.Request, group string) {
-	e := t.registry.holder(group)
+// send forwards a request to the server that holds its group, if one does.
+func (t *router) send(w http.ResponseWriter, r *http.Request, e *entry) {
 	if e == nil {
 		if !t.registry.settled.Load() {
 			refuse(w, r, http.StatusServiceUnavailable, "the gateway is still asking its servers what they serve: try again")

@@ -180,11 +180,12 @@ func (s *Server) handler() http.Handler {
 	var h http.Handler = router
 	if s.guard != nil {
 		router.reservations = s.guard.Reservations()
-		h = s.impersonate(router, s.guard.Wrap(h))
+		h = s.impersonate(s.guard.Wrap(h))
 	}
 	h = s.proxy.Front(h)
 	h = s.authenticate(h)
 	h = backend.KeepCredentials(h)
+	h = router.locate(h)
 	h = describeRequest(h)
 	return s.survive(h)
 }

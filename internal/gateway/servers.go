@@ -23,11 +23,16 @@ func (g guarded) For(group string) (policy.Server, bool) {
 	if e == nil {
 		return policy.Server{}, false
 	}
+	return guardedServer(e), true
+}
+
+// guardedServer is a server as the policies see it.
+func guardedServer(e *entry) policy.Server {
 	rules := e.server.Spec.Guard
 	return policy.Server{
 		Name:  e.server.Name,
 		Guard: policy.Rules{Namespaces: rules.Namespaces, Authorization: rules.Authorization, Quota: rules.Quota},
-	}, true
+	}
 }
 
 // Claims implements policy.Servers.

@@ -86,7 +86,7 @@ func TestWithheldServersKeepWhatTheyHeld(t *testing.T) {
 	ask := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		t := &router{registry: r, index: r.index, discovery: r.index.Handler()}
-		t.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		t.locate(t).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code, w.Body.String()
 	}
 	serve("b", verdictOn(conformance.Pass))

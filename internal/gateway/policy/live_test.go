@@ -239,6 +239,9 @@ func (l *live) gateway(t *testing.T) *liveGateway {
 		}
 		ctx := request.WithRequestInfo(r.Context(), info)
 		ctx = request.WithUser(ctx, &user.DefaultInfo{Name: r.Header.Get("X-User")})
+		if server, ok := (liveServers{}).For(info.APIGroup); ok {
+			ctx = WithServer(ctx, server)
+		}
 		mux.ServeHTTP(w, r.WithContext(ctx))
 	}))
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"net/http"
 
 	"k8s.io/client-go/rest"
@@ -22,6 +23,14 @@ type Rules struct {
 type Server struct {
 	Name  string
 	Guard Rules
+}
+
+// serverKey is where a request's context has the server that it goes to.
+type serverKey struct{}
+
+// WithServer says which server the request of a context goes to.
+func WithServer(ctx context.Context, s Server) context.Context {
+	return context.WithValue(ctx, serverKey{}, s)
 }
 
 // Servers are those behind the gateway. All methods are safe for concurrent use

@@ -18,8 +18,9 @@ import (
 )
 
 // Wrap holds the core server's policies over what next does. The request's
-// context has to carry its RequestInfo and its user. Next must send requests to
-// servers by net/http, with the context it gets or one made from it: a request
+// context has to carry its RequestInfo, its user and, by WithServer, the server
+// that next sends it to: one that says none goes on unheld. Next must send
+// requests by net/http, with the context it gets or one made from it: a request
 // that has seen no connection when next returns is taken never to have been sent.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +29,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		server, ok := g.servers.For(info.APIGroup)
+		server, ok := r.Context().Value(serverKey{}).(Server)
 		if !ok || server.Guard == (Rules{}) {
 			next.ServeHTTP(w, r)
 			return

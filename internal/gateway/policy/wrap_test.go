@@ -143,6 +143,9 @@ func guardOver(t *testing.T, m *memory, rules Rules, next http.Handler) (*Guard,
 			t.Error(err)
 		}
 		ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: r.Header.Get("X-User")})
+		if server, ok := (oneServer{rules}).For(info.APIGroup); ok {
+			ctx = WithServer(ctx, server)
+		}
 		wrapped.ServeHTTP(w, r.WithContext(ctx))
 	}))
 	t.Cleanup(s.Close)

@@ -1,0 +1,55 @@
+package gateway
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+)
+
+// TestARequestGoesWhereItWasGuardedFor: policies that let a request pass because
+// of whom it went to must not see it go to somebody else.
+func TestARequestGoesWhereItWasGuardedFor(t *testing.T) {
+	r := newRegistry(slog.New(slog.DiscardHandler), discovery.NewIndex(), nil)
+	r.settled.Store(true)
+	member := func(name string) *entry {
+		e := &entry{server: &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: name}}, member: newMember(&v1alpha1.RemoteAPIServer{}, func() {})}
+		e.member.way.Store(&connection{handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(name)) })})
+		return e
+	}
+	held := func(by *entry) *table {
+		return &table{
+			servers: map[string]*entry{by.server.Name: by},
+			owned:   discovery.Ownership{Holder: map[string]string{"one.example.com": by.server.Name}},
+		}
+	}
+	first, second := member("first"), member("second")
+	for what, c := range map[string]struct {
+		before *table
+		want   string
+		code   int
+	}{
+		"nobody held it":     {&table{}, "", http.StatusNotFound},
+		"another held it":    {held(first), "first", http.StatusOK},
+		"it stays with whom": {held(second), "second", http.StatusOK},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r.table.Store(c.before)
+			router := &router{registry: r}
+			h := router.locate(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				r.table.Store(held(second)) // while a policy looks
+				router.ServeHTTP(w, req)
+			}))
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/apis/one.example.com/v1/namespaces/x/things", nil))
+			if body := w.Body.String(); w.Code != c.code || c.want != "" && body != c.want {
+				t.Errorf("%d %s, want %d from %q", w.Code, body, c.code, c.want)
+			}
+		})
+	}
+}
