@@ -67,6 +67,9 @@ func (a *api) update(ctx context.Context, client rest.Interface, resource, sub s
 			out.SetResourceVersion(w.Before.GetResourceVersion())
 			out.SetUID(w.Before.GetUID())
 		}
+		// Nobody shares these objects, and who owns which of their fields costs the
+		// API server a quarter of the write. One empty entry is how to be rid of it.
+		out.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 		req := client.Put().Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName()).Param("fieldManager", fieldManager)
 		return within(req, w.Object).Body(out).Do(ctx).Into(out)
 	}

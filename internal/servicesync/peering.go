@@ -30,11 +30,30 @@ func (s *site) followPeers(ctx context.Context) error {
 		return s.source.Run(ctx, func(found []peers.Peer) { s.setPeers(ctx, found) })
 	})
 	err := g.Wait()
-	for _, r := range s.readings() {
-		r.stop()
-		<-r.over
-	}
+	s.end(s.readings()...)
 	return err
+}
+
+// endPatience is how long the end of a reading is waited for: a credential
+// plugin that hangs cannot be told to end.
+const endPatience = 2 * time.Second
+
+// end stops readings and waits until they are over, or have been given up:
+// what they still say then is of nobody who is read.
+func (s *site) end(all ...*reading) {
+	for _, r := range all {
+		r.stop()
+	}
+	patience := time.NewTimer(endPatience)
+	defer patience.Stop()
+	for _, r := range all {
+		select {
+		case <-r.over:
+		case <-patience.C:
+			s.log.Warn("a peer's client does not end, and is left to itself; does a credential plugin hang?", "peer", r.id, "origin", r.origin)
+			patience.Reset(0) // nor is it waited for the others
+		}
+	}
 }
 
 // setPeers makes the peers that are read those that were found.
@@ -128,8 +147,7 @@ func (s *site) startPeer(ctx context.Context, id model.ClusterID, p peers.Peer) 
 // stopPeer stops reading a peer. What came from it stays until the lease that
 // it was last seen with runs out.
 func (s *site) stopPeer(r *reading, gone bool) {
-	r.stop()
-	<-r.over
+	s.end(r)
 	r.mu.Lock()
 	m := r.memory
 	r.mu.Unlock()

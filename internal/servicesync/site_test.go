@@ -495,6 +495,40 @@ func TestDeadPeerDelaysNothing(t *testing.T) {
 	}
 }
 
+// A peer whose client hangs, as one does whose credential plugin hangs, keeps
+// nobody from reading others, nor the process from its end.
+func TestHungClientDelaysNothing(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	a.service("shop", "web", "10.0.0.1")
+	b.apply(spaces, "", "shop", `{}`)
+	release, hung := make(chan struct{}), make(chan struct{}, 100)
+	transport := refuses(func() (*http.Response, error) {
+		hung <- struct{}{}
+		<-release // whether or not the request's context has ended
+		return nil, errors.New("released")
+	})
+	source := make(source)
+	start(t, "a", a.config(), nil)
+	pb := start(t, "b", b.config(), func(cfg *Config) {
+		cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
+	})
+	t.Cleanup(func() { close(release) })
+	hanging := peers.Peer{Name: "hanging", Origin: "test", Config: &rest.Config{Host: "http://hanging", Transport: transport}}
+	source <- []peers.Peer{hanging}
+	for range 3 { // kinds of publications
+		<-hung
+	}
+	source <- []peers.Peer{{Name: "a", Origin: "test", Config: a.config()}}
+	b.awaitInUse("shop", "web", "10.0.0.1")
+	hanging.Fingerprint = "another"
+	source <- []peers.Peer{hanging}
+	<-hung
+	pb.stop()
+	if n := strings.Count(pb.log.String(), "is left to itself"); n != 2 {
+		t.Errorf("%d clients are said to hang, want 2", n)
+	}
+}
+
 // A peer that refuses connections is tried again later and later; once it is no
 // longer read, nobody waits for the next time.
 func TestRefusingPeerStopsAtOnce(t *testing.T) {
