@@ -251,6 +251,10 @@ func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample,
 	if err := errors.Join(err, <-changes); err != nil {
 		return sample{}, err
 	}
+	// A restarted controller would write what this one leaves behind.
+	if err := waitLong(ctx, "all changes have arrived", seen.none); err != nil {
+		return sample{}, err
+	}
 	fmt.Fprintf(os.Stderr, "servicesync: %d slices were imported in %.1f s\n", total, took.Seconds())
 	u, err := usageOf([]*server{sync})
 	live := seen.durations()
@@ -296,8 +300,8 @@ func (f *fleet) change(ctx context.Context, seen *arrivals) error {
 		name := publicationName(n%fleetPeers, service)
 		seen.sent(name, n)
 		_, err := f.published.Resource(publishedSlices).Namespace(fleetNamespace).
-			Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{})
-		if err != nil && ctx.Err() == nil {
+			Patch(context.WithoutCancel(ctx), name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		if err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,8 +99,12 @@ func startSync(ctx context.Context, cfg config, transport string, services int) 
 		return nil, err
 	}
 	s := &syncBed{lab: l}
-	all := make([]*lab.Cluster, 0, 3)
-	for i, name := range []string{"alpha", "beta", "store"} {
+	names := []string{"alpha", "beta"}
+	if transport == throughStore {
+		names = append(names, "store")
+	}
+	all := make([]*lab.Cluster, 0, len(names))
+	for i, name := range names {
 		c, err := l.StartCluster(ctx, i+1, name, lab.CanHaveNodes() == nil)
 		if err == nil {
 			err = c.InstallCRDs(ctx)
@@ -111,13 +116,6 @@ func startSync(ctx context.Context, cfg config, transport string, services int) 
 		all = append(all, c)
 	}
 	s.a, s.b = all[0], all[1]
-	if lab.CanHaveNodes() == nil {
-		s.b.ProxyPeriod = proxyPeriod
-		if err := s.b.AddNode(ctx); err != nil {
-			s.close()
-			return nil, err
-		}
-	}
 	if err := s.prepare(ctx, services); err != nil {
 		s.close()
 		return nil, err
@@ -218,10 +216,8 @@ func propagationRound(ctx context.Context, cfg config, transport string, slice, 
 	if err != nil {
 		return err
 	}
-	background, total := make(chan error, 1), max(changesPerSec, int(syncChanges*cfg.scale))
-	go func() { background <- s.change(ctx, seen, services, total) }()
-	answered, err := s.firstAnswers(ctx)
-	if err := errors.Join(<-background, err); err != nil {
+	total := max(changesPerSec, int(syncChanges*cfg.scale))
+	if err := s.change(ctx, seen, services, 0, total); err != nil {
 		return err
 	}
 	if err := waitLong(ctx, "all changes have arrived", func() error { return seen.arrivedAll(total) }); err != nil {
@@ -236,22 +232,48 @@ func propagationRound(ctx context.Context, cfg config, transport string, slice, 
 		PerSecond: changesPerSec, P50: percentile(took, 50), P99: percentile(took, 99),
 		CPUPerOp: (after.cpu - before.cpu) / time.Duration(total), PeakMemory: after.peak,
 	})
-	answer.add(transport, sample{P50: percentile(answered, 50), P99: percentile(answered, 99)})
-	return nil
+	return s.answerWhileChanging(ctx, seen, services, total, transport, answer)
 }
 
-// change replaces the last endpoint of one Service after the other, at the
-// pace, without waiting for any answer but that to the last change of the same
-// Service: another order would leave an older one there for good.
-func (s *syncBed) change(ctx context.Context, seen *arrivals, services, total int) error {
+// answerWhileChanging measures first answers while the changes go on. The node
+// comes only now: its kube-proxy, which writes all rules anew several times a
+// second, would be measured with the slices, and is on other machines elsewhere.
+func (s *syncBed) answerWhileChanging(ctx context.Context, seen *arrivals, services, from int, transport string, answer *comparison) error {
+	if err := lab.CanHaveNodes(); err != nil {
+		fmt.Fprintln(os.Stderr, "servicesync: no first answers:", err)
+		return nil
+	}
+	s.b.ProxyPeriod = proxyPeriod
+	if err := s.b.AddNode(ctx); err != nil {
+		return err
+	}
+	changing, end := context.WithCancel(ctx)
+	defer end()
+	background := make(chan error, 1)
+	go func() { background <- s.change(changing, seen, services, from, math.MaxInt) }()
+	answered, err := s.firstAnswers(ctx)
+	end()
+	if ended := <-background; !errors.Is(ended, context.Canceled) {
+		err = errors.Join(err, ended)
+	}
+	answer.add(transport, sample{P50: percentile(answered, 50), P99: percentile(answered, 99)})
+	return err
+}
+
+// change replaces the last endpoint of one Service after the other, as change
+// number from to to-1, at the pace, without waiting for any answer but that to
+// the last change of the same Service: another order would leave an older one
+// there for good.
+func (s *syncBed) change(ctx context.Context, seen *arrivals, services, from, to int) error {
 	tick := time.NewTicker(time.Second / changesPerSec)
 	defer tick.Stop()
 	var wg sync.WaitGroup
-	failed := make(chan error, total)
+	failed := make(chan error, 1) // holds the first
 	last := make([]chan struct{}, services)
-	for n := range total {
+	for n := from; n < to; n++ {
 		select {
 		case <-ctx.Done():
+			wg.Wait()
 			return ctx.Err()
 		case <-tick.C:
 		}
@@ -267,7 +289,10 @@ func (s *syncBed) change(ctx context.Context, seen *arrivals, services, total in
 			seen.sent(service, n)
 			_, err := s.a.Client.DiscoveryV1().EndpointSlices(syncNamespace).Patch(ctx, service, types.JSONPatchType, patch, metav1.PatchOptions{})
 			if err != nil {
-				failed <- fmt.Errorf("change %d: %w", n, err)
+				select {
+				case failed <- fmt.Errorf("change %d: %w", n, err):
+				default:
+				}
 			}
 		})
 	}
@@ -355,6 +380,16 @@ func (a *arrivals) arrivedAll(total int) error {
 	return nil
 }
 
+// none is nil if nothing that was sent is under way.
+func (a *arrivals) none() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.changes) > 0 {
+		return fmt.Errorf("%d are under way", len(a.changes))
+	}
+	return nil
+}
+
 func (a *arrivals) durations() []time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -362,13 +397,8 @@ func (a *arrivals) durations() []time.Duration {
 }
 
 // firstAnswers has a pod of the first cluster come and go, and measures each
-// time how long until a caller in the other is answered. Without network
-// namespaces there is none.
+// time how long until a caller in the other is answered.
 func (s *syncBed) firstAnswers(ctx context.Context) ([]time.Duration, error) {
-	if lab.CanHaveNodes() != nil {
-		fmt.Fprintln(os.Stderr, "servicesync: no first answers:", lab.CanHaveNodes())
-		return nil, nil
-	}
 	pod, err := s.b.AddPod(ctx, syncNamespace, "answers", nil) // where it runs is nothing to the path
 	if err != nil {
 		return nil, err

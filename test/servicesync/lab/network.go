@@ -67,6 +67,12 @@ func (l *Lab) newNode(n int, name string) (*Namespace, error) {
 	if err := node.sysctl("net/ipv4/ip_forward", "1"); err != nil {
 		return nil, fmt.Errorf("let node %s forward: %w", name, err)
 	}
+	// Whoever calls a Service without endpoints is refused each time: refusals are
+	// limited to a few a second else, and a connection that gets none tries again
+	// after a second.
+	if err := node.sysctl("net/ipv4/icmp_ratelimit", "0"); err != nil {
+		return nil, fmt.Errorf("let node %s refuse: %w", name, err)
+	}
 	if err := node.all("link add eth0 type veth peer name " + cable + " netns " + router.name); err != nil {
 		return nil, err
 	}
