@@ -233,7 +233,8 @@ func (f *fleet) startSync(cfg config) (*server, error) {
 	return launch(f.lab.Dir, "servicesync", []string{"NSTOWATCH=" + syncNamespace}, cfg.xb, syncArgs(f.own, dir)...)
 }
 
-// importAll waits for all slices, and changes some meanwhile.
+// importAll waits for all slices, and changes some meanwhile, from the first one
+// on: what changes before the others are read is not told from the rest.
 func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample, error) {
 	seen := newArrivals()
 	stop, err := seen.follow(ctx, f.own.Client)
@@ -242,6 +243,9 @@ func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample,
 	}
 	defer stop()
 	begun := time.Now()
+	if err := waitLong(ctx, "a slice is imported", func() error { return f.imported(ctx, 1) }); err != nil {
+		return sample{}, err
+	}
 	changing, enough := context.WithCancel(ctx)
 	changes := make(chan error, 1)
 	go func() { changes <- f.change(changing, seen) }()

@@ -287,7 +287,7 @@ func (s *syncBed) change(ctx context.Context, seen *arrivals, services, from, to
 			patch := fmt.Appendf(nil, `[{"op":"replace","path":"/endpoints/%d/addresses/0","value":%q}]`, lastEndpoint, changed(n))
 			service := fmt.Sprintf("s-%d", n%services)
 			seen.sent(service, n)
-			_, err := s.a.Client.DiscoveryV1().EndpointSlices(syncNamespace).Patch(ctx, service, types.JSONPatchType, patch, metav1.PatchOptions{})
+			_, err := s.a.Client.DiscoveryV1().EndpointSlices(syncNamespace).Patch(context.WithoutCancel(ctx), service, types.JSONPatchType, patch, metav1.PatchOptions{})
 			if err != nil {
 				select {
 				case failed <- fmt.Errorf("change %d: %w", n, err):
