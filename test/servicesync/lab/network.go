@@ -88,22 +88,22 @@ func (l *Lab) newNode(n int, name string) (*Namespace, error) {
 // newPod makes a namespace with the k-th pair of addresses of cluster n, and
 // returns the pod's.
 func (l *Lab) newPod(node *Namespace, n, k int, name string) (*Namespace, string, error) {
-	if k > 62 {
-		return nil, "", fmt.Errorf("cluster %d has had 62 pods, which are all its addresses", n)
+	if k > 126 {
+		return nil, "", fmt.Errorf("cluster %d has had 126 pods, which are all its addresses", n)
 	}
 	pod, err := l.newNamespace(name)
 	if err != nil {
 		return nil, "", err
 	}
 	base := strings.TrimSuffix(podRange(n), "0/24")
-	gateway, ip, cable := fmt.Sprint(base, 4*k+1), fmt.Sprint(base, 4*k+2), fmt.Sprint("pod", k)
+	gateway, ip, cable := fmt.Sprint(base, 2*k), fmt.Sprint(base, 2*k+1), fmt.Sprint("pod", k)
 	if err := pod.all("link add eth0 type veth peer name " + cable + " netns " + node.name); err != nil {
 		return nil, "", err
 	}
-	if err := node.all("address add "+gateway+"/30 dev "+cable, "link set "+cable+" up"); err != nil {
+	if err := node.all("address add "+gateway+"/31 dev "+cable, "link set "+cable+" up"); err != nil {
 		return nil, "", err
 	}
-	return pod, ip, pod.all("address add "+ip+"/30 dev eth0", "link set eth0 up", "route add default via "+gateway)
+	return pod, ip, pod.all("address add "+ip+"/31 dev eth0", "link set eth0 up", "route add default via "+gateway)
 }
 
 func nodeIP(n int) string       { return fmt.Sprintf("10."+octet+".%d.2", n) }
