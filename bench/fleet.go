@@ -45,7 +45,8 @@ type fleet struct {
 	services  int
 }
 
-// fleetRounds imports the fleet once: it takes minutes to lay out.
+// fleetRounds measures how a large fleet is imported, and a restart after that;
+// once, for it takes minutes to lay out.
 func fleetRounds(ctx context.Context, cfg config) ([]comparison, error) {
 	f, err := startFleet(ctx, cfg)
 	if err != nil {
@@ -336,7 +337,7 @@ func (f *fleet) restart(ctx context.Context, cfg config) (sample, error) {
 	if _, err := f.published.Resource(publishedSlices).Namespace(fleetNamespace).Patch(ctx, publicationName(0, 0), types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		return sample{}, err
 	}
-	if err := waitLong(ctx, "the restarted controller works", func() error { return seen.arrivedAll(1) }); err != nil {
+	if err := waitLong(ctx, "the restarted controller works", seen.none); err != nil {
 		return sample{}, err
 	}
 	ready := time.Since(begun)

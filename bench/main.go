@@ -37,6 +37,7 @@ var suites = []suite{
 	{"s3", s3Latency},
 	{"start", startUp},
 	{"servicesync", serviceSync},
+	{"fleet", fleetRounds},
 	{"gateway", gateway},
 }
 
@@ -49,7 +50,7 @@ func main() {
 	flag.IntVar(&cfg.rounds, "rounds", 5, "rounds of each system, alternating")
 	flag.Float64Var(&cfg.scale, "scale", 1, "multiplies the number of operations")
 	flag.IntVar(&cfg.clients, "clients", 8, "clients of the Kubernetes API, in kube-api")
-	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, kube-api, s3, start, servicesync, gateway")
+	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, kube-api, s3, start, servicesync, fleet, gateway")
 	flag.StringVar(&out, "json", "", "also write the figures to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

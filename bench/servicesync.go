@@ -15,46 +15,64 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/xbernetes/xbernetes/test/servicesync/lab"
 )
 
 const (
 	syncNamespace  = "bench"
-	changesPerSec  = 200 // of endpoints, all over the Services
+	besideAnswers  = 50 // changes of endpoints a second, while answers are awaited
 	syncServices   = 2000
 	endpointsEach  = 10
-	firstAnswers   = 40 // how often a first answered request is awaited
-	syncChanges    = 6000
+	firstAnswers   = 40               // how often a first answered request is awaited
+	changeTime     = 30 * time.Second // for which endpoints change at each rate
 	directSync     = "direct"
 	throughStore   = "through the store"
 	lastEndpoint   = endpointsEach - 1
 	perSliceWorker = 16
+	settleTime     = 5 * time.Second
 	proxyPeriod    = 100 * time.Millisecond // kube-proxy's own default is 1 s
 )
 
+// changesPerSec are the rates at which endpoints change, all over the Services.
+var changesPerSec = []int{100, 200}
+
+// propagation is what is measured of one transport beside the other.
+type propagation struct {
+	slices []*comparison // for each rate
+	answer *comparison
+}
+
+func (p *propagation) rows() []comparison {
+	var rows []comparison
+	for _, c := range append(slices.Clone(p.slices), p.answer) {
+		rows = append(rows, *c)
+	}
+	return rows
+}
+
 // serviceSync measures how long a change of an endpoint in one cluster takes to
 // be in the EndpointSlice of another, and to be behind the first request that
-// is answered; and how a large fleet is imported.
+// is answered.
 func serviceSync(ctx context.Context, cfg config) ([]comparison, error) {
-	slice := newComparison("an endpoint changes, until the slice elsewhere has it", directSync, throughStore)
-	answer := newComparison("an endpoint appears, until a request elsewhere is answered", directSync, throughStore)
-	var rows []comparison
-	measured := func() []comparison { return append([]comparison{*slice, *answer}, rows...) }
+	p := &propagation{answer: newComparison("an endpoint appears, until a request elsewhere is answered", directSync, throughStore)}
+	for _, rate := range changesPerSec {
+		p.slices = append(p.slices, newComparison(fmt.Sprintf("an endpoint changes, until the slice elsewhere has it, %d a second", rate), directSync, throughStore))
+	}
 	for round := range cfg.rounds {
 		for _, transport := range []string{directSync, throughStore} {
 			fmt.Fprintf(os.Stderr, "servicesync: round %d, %s\n", round+1, transport)
-			if err := propagationRound(ctx, cfg, transport, slice, answer); err != nil {
-				return measured(), fmt.Errorf("%s: %w", transport, err)
+			if err := p.round(ctx, cfg, transport); err != nil {
+				return p.rows(), fmt.Errorf("%s: %w", transport, err)
 			}
 		}
 	}
-	fleet, err := fleetRounds(ctx, cfg)
-	rows = append(rows, fleet...)
-	return measured(), err
+	return p.rows(), nil
 }
 
 // syncBed is two clusters with a controller each, and a third for the store.
@@ -62,6 +80,18 @@ type syncBed struct {
 	lab         *lab.Lab
 	a, b        *lab.Cluster
 	controllers []*server
+	// How the bench changes a's slices and watches b's: as Kubernetes' own
+	// controllers do, in protobuf.
+	changer, watcher kubernetes.Interface
+}
+
+// inProtobuf is a client that speaks as Kubernetes' own controllers do, and does
+// not pace itself.
+func inProtobuf(c *lab.Cluster) (kubernetes.Interface, error) {
+	config := rest.CopyConfig(c.Config)
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	config.QPS = -1
+	return kubernetes.NewForConfig(config)
 }
 
 func (s *syncBed) close() {
@@ -81,7 +111,13 @@ func newLab(ctx context.Context, cfg config, name string) (*lab.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lab.New(ctx, dir)
+	l, err := lab.New(ctx, dir)
+	if l != nil {
+		// Their heaps are small here, so that a quarter of what they do would be to
+		// collect garbage.
+		l.APIServerEnv = []string{"GOGC=400"}
+	}
+	return l, err
 }
 
 // closeLab ends a lab and removes its data, which are gigabytes.
@@ -116,6 +152,13 @@ func startSync(ctx context.Context, cfg config, transport string, services int) 
 		all = append(all, c)
 	}
 	s.a, s.b = all[0], all[1]
+	if s.changer, err = inProtobuf(s.a); err == nil {
+		s.watcher, err = inProtobuf(s.b)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
 	if err := s.prepare(ctx, services); err != nil {
 		s.close()
 		return nil, err
@@ -157,7 +200,7 @@ func (s *syncBed) prepare(ctx context.Context, services int) error {
 		}
 	}
 	return inParallel(ctx, perSliceWorker, services, func(ctx context.Context, i int) error {
-		return createSliced(ctx, s.a.Client, fmt.Sprintf("s-%d", i), endpointsEach, func(e int) string { return address(i, e) })
+		return createSliced(ctx, s.changer, fmt.Sprintf("s-%d", i), endpointsEach, func(e int) string { return address(i, e) })
 	})
 }
 
@@ -195,8 +238,8 @@ func address(i, e int) string {
 // changed is the address that change number n puts in.
 func changed(n int) string { return fmt.Sprintf("11.%d.%d.%d", n>>16&0xff, n>>8&0xff, n&0xff) }
 
-// propagationRound measures one transport once.
-func propagationRound(ctx context.Context, cfg config, transport string, slice, answer *comparison) error {
+// round measures one transport once.
+func (p *propagation) round(ctx context.Context, cfg config, transport string) error {
 	services := max(50, int(syncServices*cfg.scale))
 	s, err := startSync(ctx, cfg, transport, services)
 	if err != nil {
@@ -204,7 +247,7 @@ func propagationRound(ctx context.Context, cfg config, transport string, slice, 
 	}
 	defer s.close()
 	seen := newArrivals()
-	stop, err := seen.follow(ctx, s.b.Client)
+	stop, err := seen.follow(ctx, s.watcher)
 	if err != nil {
 		return err
 	}
@@ -212,33 +255,50 @@ func propagationRound(ctx context.Context, cfg config, transport string, slice, 
 	if err := waitLong(ctx, "the Services are imported", func() error { return seen.atLeast(services) }); err != nil {
 		return err
 	}
-	before, err := usageOf(s.controllers)
-	if err != nil {
-		return err
+	from := 0
+	for i, rate := range changesPerSec {
+		select { // what the import, or the rate before, leaves to do is not measured
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(settleTime):
+		}
+		to := from + max(rate, int(changeTime.Seconds()*float64(rate)*cfg.scale))
+		measured, err := s.measure(ctx, seen, services, from, to, rate)
+		if err != nil {
+			return err
+		}
+		p.slices[i].add(transport, measured)
+		from = to
 	}
-	total := max(changesPerSec, int(syncChanges*cfg.scale))
-	if err := s.change(ctx, seen, services, 0, total); err != nil {
-		return err
-	}
-	if err := waitLong(ctx, "all changes have arrived", func() error { return seen.arrivedAll(total) }); err != nil {
-		return err
-	}
-	after, err := usageOf(s.controllers)
-	if err != nil {
-		return err
-	}
-	took := seen.durations()
-	slice.add(transport, sample{
-		PerSecond: changesPerSec, P50: percentile(took, 50), P99: percentile(took, 99),
-		CPUPerOp: (after.cpu - before.cpu) / time.Duration(total), PeakMemory: after.peak,
-	})
-	return s.answerWhileChanging(ctx, seen, services, total, transport, answer)
+	return p.answerWhileChanging(ctx, s, seen, services, from, transport)
 }
 
-// answerWhileChanging measures first answers while the changes go on. The node
-// comes only now: its kube-proxy, which writes all rules anew several times a
-// second, would be measured with the slices, and is on other machines elsewhere.
-func (s *syncBed) answerWhileChanging(ctx context.Context, seen *arrivals, services, from int, transport string, answer *comparison) error {
+// measure makes changes number from to to-1 and waits until they have arrived.
+func (s *syncBed) measure(ctx context.Context, seen *arrivals, services, from, to, perSecond int) (sample, error) {
+	before, err := usageOf(s.controllers)
+	if err != nil {
+		return sample{}, err
+	}
+	seen.forget()
+	if err := s.change(ctx, seen, services, from, to, perSecond); err != nil {
+		return sample{}, err
+	}
+	if err := waitLong(ctx, "all changes have arrived", seen.none); err != nil {
+		return sample{}, err
+	}
+	after, err := usageOf(s.controllers)
+	took := seen.durations()
+	return sample{
+		PerSecond: float64(perSecond), P50: percentile(took, 50), P99: percentile(took, 99),
+		CPUPerOp: (after.cpu - before.cpu) / time.Duration(to-from), PeakMemory: after.peak,
+	}, err
+}
+
+// answerWhileChanging measures first answers while changes go on. The node comes
+// only now: its kube-proxy, which writes rules several times a second, would be
+// measured with the slices, and is on other machines elsewhere. Beside it and the
+// callers, two cores carry fewer changes.
+func (p *propagation) answerWhileChanging(ctx context.Context, s *syncBed, seen *arrivals, services, from int, transport string) error {
 	if err := lab.CanHaveNodes(); err != nil {
 		fmt.Fprintln(os.Stderr, "servicesync: no first answers:", err)
 		return nil
@@ -250,26 +310,26 @@ func (s *syncBed) answerWhileChanging(ctx context.Context, seen *arrivals, servi
 	changing, end := context.WithCancel(ctx)
 	defer end()
 	background := make(chan error, 1)
-	go func() { background <- s.change(changing, seen, services, from, math.MaxInt) }()
+	go func() { background <- s.change(changing, seen, services, from, math.MaxInt, besideAnswers) }()
 	answered, err := s.firstAnswers(ctx)
 	end()
 	if ended := <-background; !errors.Is(ended, context.Canceled) {
 		err = errors.Join(err, ended)
 	}
-	answer.add(transport, sample{P50: percentile(answered, 50), P99: percentile(answered, 99)})
+	p.answer.add(transport, sample{P50: percentile(answered, 50), P99: percentile(answered, 99)})
 	return err
 }
 
 // change replaces the last endpoint of one Service after the other, as change
-// number from to to-1, at the pace, without waiting for any answer but that to
-// the last change of the same Service: another order would leave an older one
+// number from to to-1, perSecond of them, without waiting for any answer but that
+// to the last change of the same Service: another order would leave an older one
 // there for good.
-func (s *syncBed) change(ctx context.Context, seen *arrivals, services, from, to int) error {
-	tick := time.NewTicker(time.Second / changesPerSec)
+func (s *syncBed) change(ctx context.Context, seen *arrivals, services, from, to, perSecond int) error {
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer tick.Stop()
 	var wg sync.WaitGroup
 	failed := make(chan error, 1) // holds the first
-	last := make([]chan struct{}, services)
+	last, own := make([]chan struct{}, services), make([]*discoveryv1.EndpointSlice, services)
 	for n := from; n < to; n++ {
 		select {
 		case <-ctx.Done():
@@ -284,10 +344,9 @@ func (s *syncBed) change(ctx context.Context, seen *arrivals, services, from, to
 			if before != nil {
 				<-before
 			}
-			patch := fmt.Appendf(nil, `[{"op":"replace","path":"/endpoints/%d/addresses/0","value":%q}]`, lastEndpoint, changed(n))
-			service := fmt.Sprintf("s-%d", n%services)
-			seen.sent(service, n)
-			_, err := s.a.Client.DiscoveryV1().EndpointSlices(syncNamespace).Patch(context.WithoutCancel(ctx), service, types.JSONPatchType, patch, metav1.PatchOptions{})
+			i := n % services
+			seen.sent(fmt.Sprintf("s-%d", i), n)
+			err := s.changeOne(context.WithoutCancel(ctx), &own[i], i, n)
 			if err != nil {
 				select {
 				case failed <- fmt.Errorf("change %d: %w", n, err):
@@ -299,6 +358,23 @@ func (s *syncBed) change(ctx context.Context, seen *arrivals, services, from, to
 	wg.Wait()
 	close(failed)
 	return <-failed
+}
+
+// changeOne makes change number n, in the slice of Service i, of which *own is
+// what was last seen.
+func (s *syncBed) changeOne(ctx context.Context, own **discoveryv1.EndpointSlice, i, n int) error {
+	client := s.changer.DiscoveryV1().EndpointSlices(syncNamespace)
+	if *own == nil {
+		found, err := client.Get(ctx, fmt.Sprintf("s-%d", i), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		*own = found
+	}
+	(*own).Endpoints[lastEndpoint].Addresses[0] = changed(n)
+	written, err := client.Update(ctx, *own, metav1.UpdateOptions{})
+	*own = written
+	return err
 }
 
 // arrivals notes when changes were sent, and when the slice elsewhere had them.
@@ -371,13 +447,11 @@ func (a *arrivals) atLeast(services int) error {
 	return nil
 }
 
-func (a *arrivals) arrivedAll(total int) error {
+// forget drops what was measured so far.
+func (a *arrivals) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.took) < total {
-		return fmt.Errorf("%d of %d", len(a.took), total)
-	}
-	return nil
+	a.took = nil
 }
 
 // none is nil if nothing that was sent is under way.

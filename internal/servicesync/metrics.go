@@ -72,7 +72,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		migrating:  gauge("handovers", "Handovers under way, by phase.", "cluster", "phase"),
 		queue:      gauge("queue_depth", "Services that wait, by lane.", "cluster", "lane"),
 		lag:        gauge("peer_silence_seconds", "How long ago a peer was heard.", "cluster", "peer"),
-		health:     gauge("peer_health", "1 for the state that a peer is in: Live, Stale or Expired.", "cluster", "peer", "state"),
+		health:     gauge("peer_health", "1 for the state that a peer is in: Unknown, Live, Stale or Expired.", "cluster", "peer", "state"),
 		services:   gauge("peer_services", "Services that a peer publishes, as they are seen here.", "cluster", "peer"),
 		leading:    gauge("leading", "1 while this process works for the cluster.", "cluster"),
 		rights:     gauge("rights_missing", "Rights that this controller needs and has not.", "cluster"),

@@ -323,12 +323,13 @@ func (s *site) measure(ctx context.Context) {
 		for _, r := range s.readings() {
 			peering := r.peering()
 			health, _ := peering.Health(now)
-			for _, h := range []model.Health{model.Live, model.Stale, model.Expired} {
+			state := r.state(health)
+			for _, other := range []string{unknown, string(model.Live), string(model.Stale), string(model.Expired)} {
 				is := 0.
-				if h == health {
+				if other == state {
 					is = 1
 				}
-				s.metrics.health.WithLabelValues(own, string(r.id), string(h)).Set(is)
+				s.metrics.health.WithLabelValues(own, string(r.id), other).Set(is)
 			}
 			if !peering.Heard.IsZero() {
 				s.metrics.lag.WithLabelValues(own, string(r.id)).Set(now.Sub(peering.Heard).Seconds())

@@ -148,6 +148,27 @@ type process struct {
 	stop    func()
 }
 
+// peerState is the state that the metrics say a peer is in; empty for none.
+func (p *process) peerState(t *testing.T, peer string) string {
+	t.Helper()
+	families, err := p.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if f.GetName() == "xb_servicesync_peer_health" && labels["peer"] == peer && m.GetGauge().GetValue() == 1 {
+				return labels["state"]
+			}
+		}
+	}
+	return ""
+}
+
 // start runs a process for a cluster until stop, or the test's end.
 func start(t *testing.T, name string, own *rest.Config, change func(*Config)) *process {
 	t.Helper()
@@ -485,6 +506,12 @@ func TestDeadPeerDelaysNothing(t *testing.T) {
 		if p.Cluster != "a" && (p.State != "Unknown" || p.Heard != nil) {
 			t.Errorf("%s was never reached, and is said to be %s, heard %v", p.Cluster, p.State, p.Heard)
 		}
+	}
+	for ctx := t.Context(); ctx.Err() == nil && pb.peerState(t, "a") != "Live"; {
+		pause(ctx, 50*time.Millisecond) // until gauges are set once more
+	}
+	if state := pb.peerState(t, "refusing"); state != "Unknown" {
+		t.Errorf("the metrics say that a peer that was never reached is %s", state)
 	}
 	pa.stop()
 	pb.stop()

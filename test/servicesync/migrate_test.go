@@ -212,9 +212,6 @@ func TestMigrate(t *testing.T) {
 // TestMigrateThroughKills is TestMigrate with every controller killed after
 // every write, whose answer it does not get.
 func TestMigrateThroughKills(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: it takes minutes")
-	}
 	for name, migrate := range migrations {
 		t.Run(name, func(t *testing.T) { migrate(newMove(t, true)) })
 	}

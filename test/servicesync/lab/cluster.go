@@ -131,7 +131,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.apiserver, err = c.lab.Start(nil, c.Name+"-apiserver", nil, program,
+	c.apiserver, err = c.lab.Start(nil, c.Name+"-apiserver", c.lab.APIServerEnv, program,
 		"--etcd-servers="+c.lab.etcd, "--etcd-prefix=/"+c.Name,
 		"--bind-address="+host, "--advertise-address="+host, "--secure-port="+port,
 		"--cert-dir="+c.path("certs"), // where it makes itself a certificate

@@ -19,6 +19,9 @@ import (
 // Lab holds what was started. Not for concurrent use, but for Close.
 type Lab struct {
 	Dir string // of the data, and of what the processes print
+	// APIServerEnv is in the environment of API servers that are started after it
+	// is set.
+	APIServerEnv []string
 
 	etcd     string // its URL
 	network  *network
