@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"syscall"
 	"time"
 )
 
@@ -53,7 +54,7 @@ func main() {
 	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, kube-api, s3, start, servicesync, fleet, gateway")
 	flag.StringVar(&out, "json", "", "also write the figures to this file")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, cfg, only, out); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
