@@ -62,11 +62,9 @@ func (a *api) apply(ctx context.Context, w model.Write) (model.Object, error) {
 
 // update writes w.Object over w.Before, if that is still what is there.
 func (a *api) update(ctx context.Context, client rest.Interface, resource, sub string, w model.Write, out model.Object) error {
-	if ours(w.Object) || w.Before == nil {
-		if w.Before != nil {
-			out.SetResourceVersion(w.Before.GetResourceVersion())
-			out.SetUID(w.Before.GetUID())
-		}
+	if ours(w.Object) {
+		out.SetResourceVersion(w.Before.GetResourceVersion())
+		out.SetUID(w.Before.GetUID())
 		// Nobody shares these objects, and who owns which of their fields costs the
 		// API server a quarter of the write. One empty entry is how to be rid of it.
 		out.SetManagedFields([]metav1.ManagedFieldsEntry{{}})

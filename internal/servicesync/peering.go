@@ -44,14 +44,18 @@ func (s *site) end(all ...*reading) {
 	for _, r := range all {
 		r.stop()
 	}
-	patience := time.NewTimer(endPatience)
-	defer patience.Stop()
+	patience, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
 	for _, r := range all {
 		select {
 		case <-r.over:
-		case <-patience.C:
+			continue
+		case <-patience.Done():
+		}
+		select {
+		case <-r.over: // while others were waited for
+		default:
 			s.log.Warn("a peer's client does not end, and is left to itself; does a credential plugin hang?", "peer", r.id, "origin", r.origin)
-			patience.Reset(0) // nor is it waited for the others
 		}
 	}
 }
