@@ -280,10 +280,7 @@ func (f *fleet) imported(ctx context.Context, total int) error {
 	if list.RemainingItemCount != nil {
 		have += int(*list.RemainingItemCount)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(100 * time.Millisecond):
-	}
+	_ = pause(ctx, 100*time.Millisecond) // who waits for it sees that ctx has ended
 	if want := total + f.services; have < want {
 		return fmt.Errorf("%d of %d", have, want)
 	}
@@ -341,9 +338,8 @@ func (f *fleet) restart(ctx context.Context, cfg config) (sample, error) {
 		return sample{}, err
 	}
 	ready := time.Since(begun)
-	select { // what else it would write, it writes now
-	case <-ctx.Done():
-	case <-time.After(30 * time.Second):
+	if err := pause(ctx, 30*time.Second); err != nil { // what else it would write, it writes now
+		return sample{}, err
 	}
 	after, err := f.writes(ctx)
 	if err != nil {

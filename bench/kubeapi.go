@@ -222,10 +222,8 @@ func kubeAPI(ctx context.Context, cfg config) ([]comparison, error) {
 // warmUp lets a server end what it does once after its start, caches and
 // controllers' first lists, and makes it create some objects.
 func warmUp(ctx context.Context, client kubernetes.Interface) error {
-	select {
-	case <-time.After(5 * time.Second):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, 5*time.Second); err != nil {
+		return err
 	}
 	for i := range 200 {
 		if _, err := client.CoreV1().ConfigMaps("default").Create(ctx, object(fmt.Sprintf("warm-%d", i), ""), metav1.CreateOptions{}); err != nil {

@@ -121,6 +121,16 @@ func freePort() int {
 	return lis.Addr().(*net.TCPAddr).Port
 }
 
+// pause waits for d, or until ctx ends, which is an error.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // waitFor polls until ok, for a minute at most.
 func waitFor(ctx context.Context, what string, ok func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -134,10 +144,8 @@ func waitFor(ctx context.Context, what string, ok func(context.Context) error) e
 			return nil
 		}
 		last = err
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("wait for %s: %w", what, ctx.Err()), last)
-		case <-time.After(5 * time.Millisecond):
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return errors.Join(fmt.Errorf("wait for %s: %w", what, err), last)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -257,10 +258,9 @@ func (p *propagation) round(ctx context.Context, cfg config, transport string) e
 	}
 	from := 0
 	for i, rate := range changesPerSec {
-		select { // what the import, or the rate before, leaves to do is not measured
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(settleTime):
+		// What the import, or the rate before, leaves to do is not measured.
+		if err := pause(ctx, settleTime); err != nil {
+			return err
 		}
 		to := from + max(rate, int(changeTime.Seconds()*float64(rate)*cfg.scale))
 		measured, err := s.measure(ctx, seen, services, from, to, rate)
@@ -327,37 +327,31 @@ func (p *propagation) answerWhileChanging(ctx context.Context, s *syncBed, seen 
 func (s *syncBed) change(ctx context.Context, seen *arrivals, services, from, to, perSecond int) error {
 	tick := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer tick.Stop()
-	var wg sync.WaitGroup
-	failed := make(chan error, 1) // holds the first
+	var changes errgroup.Group
 	last, own := make([]chan struct{}, services), make([]*discoveryv1.EndpointSlice, services)
 	for n := from; n < to; n++ {
 		select {
 		case <-ctx.Done():
-			wg.Wait()
+			_ = changes.Wait()
 			return ctx.Err()
 		case <-tick.C:
 		}
-		before, done := last[n%services], make(chan struct{})
-		last[n%services] = done
-		wg.Go(func() {
+		i, done := n%services, make(chan struct{})
+		before := last[i]
+		last[i] = done
+		changes.Go(func() error {
 			defer close(done)
 			if before != nil {
 				<-before
 			}
-			i := n % services
 			seen.sent(fmt.Sprintf("s-%d", i), n)
-			err := s.changeOne(context.WithoutCancel(ctx), &own[i], i, n)
-			if err != nil {
-				select {
-				case failed <- fmt.Errorf("change %d: %w", n, err):
-				default:
-				}
+			if err := s.changeOne(context.WithoutCancel(ctx), &own[i], i, n); err != nil {
+				return fmt.Errorf("change %d: %w", n, err)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	close(failed)
-	return <-failed
+	return changes.Wait()
 }
 
 // changeOne makes change number n, in the slice of Service i, of which *own is
@@ -373,8 +367,11 @@ func (s *syncBed) changeOne(ctx context.Context, own **discoveryv1.EndpointSlice
 	}
 	(*own).Endpoints[lastEndpoint].Addresses[0] = changed(n)
 	written, err := client.Update(ctx, *own, metav1.UpdateOptions{})
+	if err != nil {
+		return err
+	}
 	*own = written
-	return err
+	return nil
 }
 
 // arrivals notes when changes were sent, and when the slice elsewhere had them.
@@ -531,10 +528,8 @@ func waitLong(ctx context.Context, what string, ok func() error) error {
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w", what, errors.Join(ctx.Err(), err))
-		case <-time.After(10 * time.Millisecond):
+		if ended := pause(ctx, 10*time.Millisecond); ended != nil {
+			return fmt.Errorf("wait until %s: %w", what, errors.Join(ended, err))
 		}
 	}
 }

@@ -58,9 +58,8 @@ func startOnce(ctx context.Context, cfg config, k clusterKind, dir string) (samp
 	}
 	defer c.stop()
 	took := time.Since(began)
-	select {
-	case <-time.After(5 * time.Second):
-	case <-ctx.Done():
+	if err := pause(ctx, 5*time.Second); err != nil {
+		return sample{}, err
 	}
 	var resident int64
 	for _, s := range c.servers {
