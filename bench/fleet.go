@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/xbernetes/xbernetes/test/servicesync/lab"
 )
@@ -41,6 +42,7 @@ var (
 type fleet struct {
 	lab       *lab.Lab
 	own, far  *lab.Cluster
+	client    kubernetes.Interface // of own
 	published dynamic.Interface
 	services  int
 }
@@ -106,6 +108,9 @@ func (f *fleet) lay(ctx context.Context) (err error) {
 			}
 		}
 	}
+	if f.client, err = inProtobuf(f.own); err != nil {
+		return err
+	}
 	if f.published, err = dynamic.NewForConfig(f.far.Config); err != nil {
 		return err
 	}
@@ -130,11 +135,11 @@ func (f *fleet) createOwn(ctx context.Context, i int) error {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{syncGroup + "/mode": "union"}},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
 	}
-	if _, err := f.own.Client.CoreV1().Services(syncNamespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
+	if _, err := f.client.CoreV1().Services(syncNamespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	own := func(e int) string { return fleetAddress(fleetPeers, i, e) }
-	_, err := f.own.Client.DiscoveryV1().EndpointSlices(syncNamespace).Create(ctx, benchSlice(name, fleetEndpoints, own), metav1.CreateOptions{})
+	_, err := f.client.DiscoveryV1().EndpointSlices(syncNamespace).Create(ctx, benchSlice(name, fleetEndpoints, own), metav1.CreateOptions{})
 	return err
 }
 
@@ -182,12 +187,13 @@ func (f *fleet) publish(ctx context.Context, n int) error {
 	})); err != nil {
 		return err
 	}
-	var endpoints []any
+	var addresses []any
 	for e := range fleetEndpoints {
-		endpoints = append(endpoints, map[string]any{"addresses": []any{fleetAddress(peer, i, e)}, "ready": true, "serving": true})
+		addresses = append(addresses, fleetAddress(peer, i, e))
 	}
 	return f.create(ctx, publishedSlices, publication("PublishedSlice", peer, i, map[string]any{
-		"addressType": "IPv4", "ports": []any{port}, "endpoints": endpoints,
+		"addressType": "IPv4", "ports": []any{port},
+		"endpoints": []any{map[string]any{"addresses": addresses, "ready": true, "serving": true}},
 	}))
 }
 
@@ -238,7 +244,7 @@ func (f *fleet) startSync(cfg config) (*server, error) {
 // on: what changes before the others are read is not told from the rest.
 func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample, error) {
 	seen := newArrivals()
-	stop, err := seen.follow(ctx, f.own.Client)
+	stop, err := seen.follow(ctx, f.client)
 	if err != nil {
 		return sample{}, err
 	}
@@ -272,7 +278,7 @@ func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample,
 // imported is nil once so many slices have come. It asks for one only, and what
 // the API server knows of the rest.
 func (f *fleet) imported(ctx context.Context, total int) error {
-	list, err := f.own.Client.DiscoveryV1().EndpointSlices(syncNamespace).List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := f.client.DiscoveryV1().EndpointSlices(syncNamespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -323,13 +329,13 @@ func (f *fleet) restart(ctx context.Context, cfg config) (sample, error) {
 	}
 	defer sync.stop()
 	seen := newArrivals()
-	stop, err := seen.follow(ctx, f.own.Client)
+	stop, err := seen.follow(ctx, f.client)
 	if err != nil {
 		return sample{}, err
 	}
 	defer stop()
 	const fence = 1 << 20
-	patch := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/endpoints/1/addresses/0","value":%q}]`, changed(fence))
+	patch := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/endpoints/0/addresses/1","value":%q}]`, changed(fence))
 	seen.sent("fence", fence)
 	if _, err := f.published.Resource(publishedSlices).Namespace(fleetNamespace).Patch(ctx, publicationName(0, 0), types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		return sample{}, err

@@ -21,8 +21,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
-// apply carries out one write, and returns the object as the server has it;
-// nil after a delete. A conflict means that the write was decided on something
+// apply carries out one write, and returns the object as it was asked for, with
+// the identity and version that the server gave it; nil after a delete. A conflict means that the write was decided on something
 // that is no longer so, and that nothing was changed. Any other error may mean
 // that the write was carried out: look before deciding anything.
 func (a *api) apply(ctx context.Context, w model.Write) (model.Object, error) {
@@ -34,7 +34,7 @@ func (a *api) apply(ctx context.Context, w model.Write) (model.Object, error) {
 	switch w.Verb {
 	case model.Create:
 		req := client.Post().Resource(resource).Param("fieldManager", fieldManager)
-		err = within(req, w.Object).Body(out).Do(ctx).Into(out)
+		err = send(ctx, within(req, w.Object).Body(out), out)
 	case model.Update:
 		err = a.update(ctx, client, resource, "", w, out)
 	case model.UpdateStatus:
@@ -69,14 +69,37 @@ func (a *api) update(ctx context.Context, client rest.Interface, resource, sub s
 		// API server a quarter of the write. One empty entry is how to be rid of it.
 		out.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 		req := client.Put().Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName()).Param("fieldManager", fieldManager)
-		return within(req, w.Object).Body(out).Do(ctx).Into(out)
+		return send(ctx, within(req, w.Object).Body(out), out)
 	}
 	patch, err := difference(w.Before, w.Object)
 	if err != nil {
 		return err
 	}
 	req := client.Patch(types.MergePatchType).Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName()).Param("fieldManager", fieldManager)
-	return within(req, w.Object).Body(patch).Do(ctx).Into(out)
+	return send(ctx, within(req, w.Object).Body(patch), out)
+}
+
+// metadataOnly asks for the metadata of what was written, for the rest is known;
+// a server that cannot give that gives the whole.
+const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+// send carries out a write of out.
+func send(ctx context.Context, req *rest.Request, out model.Object) error {
+	result := req.SetHeader("Accept", metadataOnly).Do(ctx)
+	if err := result.Error(); err != nil {
+		return err
+	}
+	body, err := result.Raw()
+	if err != nil {
+		return err
+	}
+	var written metav1.PartialObjectMetadata
+	if err := json.Unmarshal(body, &written); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	out.SetUID(written.UID)
+	out.SetResourceVersion(written.ResourceVersion)
+	return nil
 }
 
 func subresources(sub string) []string {

@@ -112,7 +112,9 @@ const (
 // connect makes the clients.
 func (t *term) connect() (err error) {
 	agent := "xb-servicesync/" + t.cfg.Version + " " + t.cluster.Name
-	if t.own, err = newAPI(t.cluster.Config, t.cfg.Pace, agent); err != nil {
+	near := rest.CopyConfig(t.cluster.Config)
+	near.DisableCompression = true // of each event by itself, at both ends, and it has no way to go
+	if t.own, err = newAPI(near, t.cfg.Pace, agent); err != nil {
 		return err
 	}
 	t.publications, t.namespace = t.own, t.cfg.Namespace

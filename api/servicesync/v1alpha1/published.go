@@ -275,19 +275,22 @@ type PublishedSliceSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	// +optional
-	Endpoints []Endpoint `json:"endpoints,omitempty"`
+	Endpoints []EndpointGroup `json:"endpoints,omitempty"`
 	// Changed is when the newest change in it was first noticed by the cluster's
 	// controller, to measure how long it takes.
 	// +optional
 	Changed *metav1.MicroTime `json:"changed,omitempty"`
 }
 
-// Endpoint is an endpoint of a slice without what means something in its own
-// cluster only: no node, no reference to the pod.
-type Endpoint struct {
-	// Addresses are one, or more that are the same endpoint.
-	// +listType=set
+// EndpointGroup is endpoints of a slice that have all but their addresses in
+// common, without what means something in their own cluster only: no node, no
+// reference to the pod. Most slices have one; an API server checks every field
+// of every entry at each write.
+type EndpointGroup struct {
+	// Addresses are those of the endpoints, one of each.
+	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
 	Addresses []string `json:"addresses"`
 	// +optional
 	Hostname string `json:"hostname,omitempty"`

@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -109,6 +110,51 @@ func carry(in *model.Input, r model.Result) (slices int) {
 	return slices
 }
 
+func endpointsIn(s *v1alpha1.PublishedSlice) (n int) {
+	for _, g := range s.Spec.Endpoints {
+		n += len(g.Addresses)
+	}
+	return n
+}
+
+// TestGroups: endpoints share an entry if all but their addresses is the same,
+// and an importer has them in the order of their addresses.
+func TestGroups(t *testing.T) {
+	in := input(4)
+	es := in.Local.Slices[0]
+	a, b := "zone-a", "zone-b"
+	for i, zone := range []*string{&a, &b, &a, &b} {
+		es.Endpoints[i].Zone = zone
+	}
+	es.Endpoints[0].Addresses = append(es.Endpoints[0].Addresses, "10.9.9.9") // nobody looks at a second one
+	carry(&in, model.Decide(model.Config{Cluster: "a", Namespace: "sync"}, in))
+	published := in.Published.Slices[0]
+	want := []v1alpha1.EndpointGroup{
+		{Addresses: []string{"10.0.0.0", "10.0.0.2"}, Zone: a, Ready: true, Serving: true},
+		{Addresses: []string{"10.0.0.1", "10.0.0.3"}, Zone: b, Ready: true, Serving: true},
+	}
+	if diff := cmp.Diff(want, published.Spec.Endpoints); diff != "" {
+		t.Error(diff)
+	}
+
+	there := replicaInput()
+	published.Spec.Cluster = "b"
+	peer := there.Peers["b"]
+	peer.Published.Slices = []*v1alpha1.PublishedSlice{published}
+	there.Peers["b"] = peer
+	var got []string
+	for _, w := range model.Decide(model.Config{Cluster: "a", Namespace: "sync"}, there).Writes {
+		if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+			for _, e := range s.Endpoints {
+				got = append(got, e.Addresses[0]+" "+*e.Zone)
+			}
+		}
+	}
+	if want := []string{"10.0.0.1 zone-b", "10.0.0.2 zone-a", "10.0.0.3 zone-b"}; !slices.Equal(got, want) { // 10.0.0.0 is its own
+		t.Errorf("imported as %v, not %v", got, want)
+	}
+}
+
 // TestPacking: a hundred endpoints a slice, and one that goes or comes touches
 // one slice only.
 func TestPacking(t *testing.T) {
@@ -118,8 +164,11 @@ func TestPacking(t *testing.T) {
 		t.Fatalf("250 endpoints in %d slices", n)
 	}
 	for _, s := range in.Published.Slices {
-		if len(s.Spec.Endpoints) > 100 {
-			t.Errorf("%d endpoints in a slice", len(s.Spec.Endpoints))
+		if n := endpointsIn(s); n > 100 {
+			t.Errorf("%d endpoints in a slice", n)
+		}
+		if len(s.Spec.Endpoints) != 1 {
+			t.Errorf("endpoints that differ by their addresses only are in %d groups", len(s.Spec.Endpoints))
 		}
 	}
 	es := in.Local.Slices[0]
@@ -152,7 +201,7 @@ func replicaInput(zones ...string) model.Input {
 	s := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{AddressType: discoveryv1.AddressTypeIPv4}}
 	s.Name = "cart-0"
 	for i, z := range zones {
-		s.Spec.Endpoints = append(s.Spec.Endpoints, v1alpha1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.0.%d", i)}, Zone: z, Ready: true, Serving: true})
+		s.Spec.Endpoints = append(s.Spec.Endpoints, v1alpha1.EndpointGroup{Addresses: []string{fmt.Sprintf("10.1.0.%d", i)}, Zone: z, Ready: true, Serving: true})
 	}
 	in.Peers["b"] = model.Peer{Health: model.Live, Synced: true, Confirmed: true, Reads: true, Published: model.Published{Service: pub, Slices: []*v1alpha1.PublishedSlice{s}}}
 	return in

@@ -22,9 +22,22 @@ type kind struct {
 	ports  string // as JSON, in the order of their names
 }
 
+// endpoint is what of an endpoint means something elsewhere. Of several addresses
+// the first counts: no more does any proxy look at.
+type endpoint struct {
+	address string
+	traits
+}
+
+// traits are what endpoints can have in common.
+type traits struct {
+	hostname, zone              string
+	ready, serving, terminating bool
+}
+
 // gather collects the endpoints of slices, each once, by kind and address.
-func gather(all []*discoveryv1.EndpointSlice) map[kind]map[string]v1alpha1.Endpoint {
-	found := make(map[kind]map[string]v1alpha1.Endpoint)
+func gather(all []*discoveryv1.EndpointSlice) map[kind]map[string]endpoint {
+	found := make(map[kind]map[string]endpoint)
 	for _, s := range all {
 		k := kind{s.AddressType, encodePorts(s.Ports)}
 		for _, e := range s.Endpoints {
@@ -32,12 +45,12 @@ func gather(all []*discoveryv1.EndpointSlice) map[kind]map[string]v1alpha1.Endpo
 				continue
 			}
 			if found[k] == nil {
-				found[k] = make(map[string]v1alpha1.Endpoint)
+				found[k] = make(map[string]endpoint)
 			}
 			ours := strip(e)
 			// While an endpoint moves between slices it is in both: the better one counts.
-			if old, twice := found[k][e.Addresses[0]]; !twice || !old.Ready && ours.Ready {
-				found[k][e.Addresses[0]] = ours
+			if old, twice := found[k][ours.address]; !twice || !old.ready && ours.ready {
+				found[k][ours.address] = ours
 			}
 		}
 	}
@@ -45,21 +58,51 @@ func gather(all []*discoveryv1.EndpointSlice) map[kind]map[string]v1alpha1.Endpo
 }
 
 // strip leaves of an endpoint what means something elsewhere.
-func strip(e discoveryv1.Endpoint) v1alpha1.Endpoint {
+func strip(e discoveryv1.Endpoint) endpoint {
 	ready := e.Conditions.Ready == nil || *e.Conditions.Ready
 	serving := ready
 	if e.Conditions.Serving != nil {
 		serving = *e.Conditions.Serving
 	}
-	return v1alpha1.Endpoint{
-		Addresses:   slices.Clone(e.Addresses),
-		Hostname:    deref(e.Hostname),
-		Zone:        deref(e.Zone),
-		Ready:       ready,
-		Serving:     serving,
-		Terminating: deref(e.Conditions.Terminating),
-	}
+	return endpoint{e.Addresses[0], traits{
+		hostname: deref(e.Hostname), zone: deref(e.Zone),
+		ready: ready, serving: serving, terminating: deref(e.Conditions.Terminating),
+	}}
 }
+
+// grouped has endpoints share an entry that have all but their addresses in
+// common.
+func grouped(all []endpoint) []v1alpha1.EndpointGroup {
+	slices.SortFunc(all, byAddress)
+	var groups []v1alpha1.EndpointGroup
+	at := make(map[traits]int)
+	for _, e := range all {
+		i, ok := at[e.traits]
+		if !ok {
+			i = len(groups)
+			at[e.traits] = i
+			groups = append(groups, v1alpha1.EndpointGroup{
+				Hostname: e.hostname, Zone: e.zone, Ready: e.ready, Serving: e.serving, Terminating: e.terminating,
+			})
+		}
+		groups[i].Addresses = append(groups[i].Addresses, e.address)
+	}
+	return groups
+}
+
+// ungrouped are the endpoints of a published slice, in the order of their addresses.
+func ungrouped(s *v1alpha1.PublishedSlice) []endpoint {
+	var all []endpoint
+	for _, g := range s.Spec.Endpoints {
+		for _, address := range g.Addresses {
+			all = append(all, endpoint{address, traits{g.Hostname, g.Zone, g.Ready, g.Serving, g.Terminating}})
+		}
+	}
+	slices.SortFunc(all, byAddress)
+	return all
+}
+
+func byAddress(a, b endpoint) int { return cmp.Compare(a.address, b.address) }
 
 func deref[T any](p *T) T {
 	var zero T
@@ -93,7 +136,7 @@ func decodePorts(encoded string) []discoveryv1.EndpointPort {
 // pack distributes endpoints over slices so that whatever is published already
 // stays where it is: what is gone leaves a gap, what is new fills gaps of the
 // fullest slices first.
-func pack(service types.NamespacedName, found map[kind]map[string]v1alpha1.Endpoint, published []*v1alpha1.PublishedSlice) map[string]v1alpha1.PublishedSliceSpec {
+func pack(service types.NamespacedName, found map[kind]map[string]endpoint, published []*v1alpha1.PublishedSlice) map[string]v1alpha1.PublishedSliceSpec {
 	packed := make(map[string]v1alpha1.PublishedSliceSpec)
 	for k, endpoints := range found {
 		packKind(packed, service, k, endpoints, published)
@@ -101,21 +144,18 @@ func pack(service types.NamespacedName, found map[kind]map[string]v1alpha1.Endpo
 	return packed
 }
 
-func packKind(packed map[string]v1alpha1.PublishedSliceSpec, service types.NamespacedName, k kind, endpoints map[string]v1alpha1.Endpoint, published []*v1alpha1.PublishedSlice) {
+func packKind(packed map[string]v1alpha1.PublishedSliceSpec, service types.NamespacedName, k kind, endpoints map[string]endpoint, published []*v1alpha1.PublishedSlice) {
 	prefix := clip(service.Name) + "-" + digest(service.Namespace, service.Name, string(k.family), k.ports) + "-"
-	fill := make(map[string][]v1alpha1.Endpoint)
+	fill := make(map[string][]endpoint)
 	rest := maps.Clone(endpoints)
 	for _, s := range published {
 		if len(s.Name) <= len(prefix) || s.Name[:len(prefix)] != prefix {
 			continue
 		}
-		for _, e := range s.Spec.Endpoints {
-			if len(e.Addresses) == 0 {
-				continue
-			}
-			if now, still := rest[e.Addresses[0]]; still && len(fill[s.Name]) < perSlice {
+		for _, e := range ungrouped(s) {
+			if now, still := rest[e.address]; still && len(fill[s.Name]) < perSlice {
 				fill[s.Name] = append(fill[s.Name], now)
-				delete(rest, e.Addresses[0])
+				delete(rest, e.address)
 			}
 		}
 	}
@@ -132,13 +172,12 @@ func packKind(packed map[string]v1alpha1.PublishedSliceSpec, service types.Names
 		fill[names[0]] = append(fill[names[0]], rest[address])
 	}
 	for name, endpoints := range fill {
-		slices.SortFunc(endpoints, func(a, b v1alpha1.Endpoint) int { return cmp.Compare(a.Addresses[0], b.Addresses[0]) })
-		packed[name] = v1alpha1.PublishedSliceSpec{AddressType: k.family, Ports: decodePorts(k.ports), Endpoints: endpoints}
+		packed[name] = v1alpha1.PublishedSliceSpec{AddressType: k.family, Ports: decodePorts(k.ports), Endpoints: grouped(endpoints)}
 	}
 }
 
 // free is the first name that is not taken.
-func free(prefix string, taken map[string][]v1alpha1.Endpoint) string {
+func free(prefix string, taken map[string][]endpoint) string {
 	for i := 0; ; i++ {
 		name := prefix + strconv.Itoa(i)
 		if _, ok := taken[name]; !ok {
@@ -149,7 +188,7 @@ func free(prefix string, taken map[string][]v1alpha1.Endpoint) string {
 
 // count counts endpoints by address of one family: those of a dual-stack
 // Service are in two slices. The family with the most counts.
-func count(found map[kind]map[string]v1alpha1.Endpoint) (ready, total int) {
+func count(found map[kind]map[string]endpoint) (ready, total int) {
 	type tally struct{ ready, total map[string]bool }
 	families := make(map[discoveryv1.AddressType]tally)
 	for k, endpoints := range found {
@@ -160,7 +199,7 @@ func count(found map[kind]map[string]v1alpha1.Endpoint) (ready, total int) {
 		}
 		for address, e := range endpoints {
 			t.total[address] = true
-			if e.Ready {
+			if e.ready {
 				t.ready[address] = true
 			}
 		}

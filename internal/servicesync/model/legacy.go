@@ -57,8 +57,8 @@ func (d *decision) endpoints() *corev1.Endpoints {
 		}
 		for _, address := range slices.Sorted(maps.Keys(found[k])) {
 			e := found[k][address]
-			a := corev1.EndpointAddress{IP: address, Hostname: e.Hostname}
-			if e.Ready {
+			a := corev1.EndpointAddress{IP: address, Hostname: e.hostname}
+			if e.ready {
 				subset.Addresses = append(subset.Addresses, a)
 			} else {
 				subset.NotReadyAddresses = append(subset.NotReadyAddresses, a)

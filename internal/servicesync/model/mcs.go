@@ -275,10 +275,7 @@ func (d *decision) shared(id ClusterID, p *v1alpha1.PublishedSlice, headless boo
 	for _, port := range p.Spec.Ports {
 		s.Ports = append(s.Ports, *port.DeepCopy())
 	}
-	for _, e := range p.Spec.Endpoints {
-		if len(e.Addresses) == 0 {
-			continue
-		}
+	for _, e := range ungrouped(p) {
 		s.Endpoints = append(s.Endpoints, importedEndpoint(e))
 	}
 	if d.in.Local.Import != nil {

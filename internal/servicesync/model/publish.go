@@ -144,7 +144,7 @@ func (d *decision) planPublication() {
 		}
 		next.ObjectMeta = *old.ObjectMeta.DeepCopy()
 		w := Write{Update, Publications, next, old, "publish changed endpoints"}
-		if len(spec.Endpoints) >= len(old.Spec.Endpoints) {
+		if len(ungrouped(next)) >= len(ungrouped(old)) {
 			grow = append(grow, w)
 		} else {
 			shrink = append(shrink, w)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 )
@@ -27,7 +26,7 @@ func (d *decision) replicate() {
 	case shape(d.svc.Spec.Type, d.svc.Spec.ClusterIP == corev1.ClusterIPNone) != shape(m.Template.Type, m.Template.Headless):
 		d.drop = true // made anew at once: what it was cannot become what it is
 	default:
-		if next := d.replicaOf(*m); !equality.Semantic.DeepEqual(d.svc, next) {
+		if next := d.replicaOf(*m); !same(d.svc, next) {
 			d.service, d.serviceWhy = next, "follow the Service of "+string(m.id)
 		}
 	}
@@ -219,7 +218,7 @@ func (d *decision) planService() {
 		d.planNamespace()
 	case d.svc == nil:
 		d.writes = append(d.writes, Write{Create, Own, d.service, nil, d.serviceWhy})
-	case !equality.Semantic.DeepEqual(d.svc, d.service):
+	case !same(d.svc, d.service):
 		d.writes = append(d.writes, Write{Update, Own, d.service, d.svc, d.serviceWhy})
 	}
 }

@@ -1,12 +1,12 @@
 package model
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
@@ -26,8 +26,8 @@ func (d *decision) imported(id ClusterID, p *v1alpha1.PublishedSlice) *discovery
 	for _, port := range p.Spec.Ports {
 		s.Ports = append(s.Ports, *port.DeepCopy())
 	}
-	for _, e := range p.Spec.Endpoints {
-		if len(e.Addresses) > 0 && !d.held(e.Addresses) {
+	for _, e := range ungrouped(p) {
+		if !d.held(e.address) {
 			s.Endpoints = append(s.Endpoints, importedEndpoint(e))
 		}
 	}
@@ -58,41 +58,41 @@ func unexpired(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 
 // held reports whether the cluster's own endpoints hold an address: where pod
 // ranges overlap, the address means the own pod here.
-func (d *decision) held(addresses []string) bool {
+func (d *decision) held(address string) bool {
 	for _, endpoints := range d.own {
-		if _, ok := endpoints[addresses[0]]; ok {
-			d.warn("AddressTwice", "an endpoint of another cluster has the address "+addresses[0]+" of one of this cluster, and is left out: their pod ranges overlap")
+		if _, ok := endpoints[address]; ok {
+			d.warn("AddressTwice", "an endpoint of another cluster has the address "+address+" of one of this cluster, and is left out: their pod ranges overlap")
 			return true
 		}
 	}
 	return false
 }
 
-func importedEndpoint(e v1alpha1.Endpoint) discoveryv1.Endpoint {
+func importedEndpoint(e endpoint) discoveryv1.Endpoint {
 	out := discoveryv1.Endpoint{
-		Addresses:  slices.Clone(e.Addresses),
-		Conditions: discoveryv1.EndpointConditions{Ready: ptr(e.Ready), Serving: ptr(e.Serving), Terminating: ptr(e.Terminating)},
+		Addresses:  []string{e.address},
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr(e.ready), Serving: ptr(e.serving), Terminating: ptr(e.terminating)},
 	}
-	if e.Hostname != "" {
-		out.Hostname = ptr(e.Hostname)
+	if e.hostname != "" {
+		out.Hostname = ptr(e.hostname)
 	}
-	if e.Zone != "" {
-		out.Zone = ptr(e.Zone)
+	if e.zone != "" {
+		out.Zone = ptr(e.zone)
 	}
 	return out
 }
 
 // countPublished counts the endpoints of published slices.
 func countPublished(all []*v1alpha1.PublishedSlice) (ready, total int) {
-	found := make(map[kind]map[string]v1alpha1.Endpoint)
+	found := make(map[kind]map[string]endpoint)
 	for _, s := range all {
 		k := kind{family: s.Spec.AddressType}
 		if found[k] == nil {
-			found[k] = make(map[string]v1alpha1.Endpoint)
+			found[k] = make(map[string]endpoint)
 		}
-		for _, e := range s.Spec.Endpoints {
-			if len(e.Addresses) > 0 && !found[k][e.Addresses[0]].Ready {
-				found[k][e.Addresses[0]] = e
+		for _, e := range ungrouped(s) {
+			if !found[k][e.address].ready {
+				found[k][e.address] = e
 			}
 		}
 	}
@@ -176,8 +176,7 @@ func compareSlices(have, want map[string]*discoveryv1.EndpointSlice) (grow, shri
 			continue
 		}
 		next.ObjectMeta = merged(old.ObjectMeta, next.ObjectMeta)
-		next.TypeMeta = old.TypeMeta
-		if equality.Semantic.DeepEqual(old, next) {
+		if same(old, next) {
 			continue
 		}
 		w := Write{Update, Own, next, old, "follow the endpoints of " + of}
@@ -191,6 +190,15 @@ func compareSlices(have, want map[string]*discoveryv1.EndpointSlice) (grow, shri
 		shrink = append(shrink, Write{Delete, Own, have[name], nil, "endpoints of " + have[name].Labels[v1alpha1.LabelCluster] + " are used no more"})
 	}
 	return grow, shrink
+}
+
+// same reports whether two objects are stored as the same bytes, in which what is
+// absent and what is empty are one. It takes a tenth of what a comparison by
+// reflection does, and nearly all passes come to nothing more.
+func same[T interface{ Marshal() ([]byte, error) }](a, b T) bool {
+	x, errX := a.Marshal()
+	y, errY := b.Marshal()
+	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 func readyIn(s *discoveryv1.EndpointSlice) int {

@@ -22,7 +22,7 @@ type decision struct {
 	inScope bool
 	svc     *corev1.Service
 	me      member
-	own     map[kind]map[string]v1alpha1.Endpoint // the cluster's own endpoints
+	own     map[kind]map[string]endpoint          // the cluster's own endpoints
 	ready   int                                   // of those
 	others  []member                              // clusters that publish the Service, in order
 	ours    map[string]*discoveryv1.EndpointSlice // the imported slices that exist

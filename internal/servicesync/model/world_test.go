@@ -322,7 +322,7 @@ func brief(o model.Object) string {
 		s := o.Spec
 		return fmt.Sprintf("%s mode=%q asked=%t ready=%d/%d handover=%s seen=%s", s.Role, s.Mode, s.Asked, s.Ready, s.Total, mustJSON(s.Handover), mustJSON(s.Seen))
 	case *v1alpha1.PublishedSlice:
-		return fmt.Sprintf("%d endpoints", len(o.Spec.Endpoints))
+		return fmt.Sprintf("%d endpoints", endpointsIn(o))
 	}
 	return ""
 }
