@@ -30,6 +30,7 @@ const (
 	fleetServices  = 5000
 	fleetEndpoints = 20
 	fleetNamespace = "xb-servicesync" // of publications
+	bareClient     = "16 workers, nothing else"
 	syncGroup      = "servicesync.xbernetes.io"
 )
 
@@ -59,6 +60,7 @@ func fleetRounds(ctx context.Context, cfg config) ([]comparison, error) {
 	defer stop()
 	go f.renew(renewing)
 	total := f.services * fleetPeers
+	bare := newComparison(fmt.Sprintf("%d slices created by a client that does nothing else", total), bareClient)
 	system := fmt.Sprintf("%d clusters, %d Services, %d endpoints each", fleetPeers+1, f.services, fleetEndpoints)
 	cold := newComparison(fmt.Sprintf("a cold import of %d slices; latency: of live changes meanwhile", total), system)
 	warm := newComparison("a restart without changes", system)
@@ -75,7 +77,22 @@ func fleetRounds(ctx context.Context, cfg config) ([]comparison, error) {
 	sync.stop()
 	restarted, err := f.restart(ctx, cfg)
 	warm.add(system, restarted)
-	return []comparison{*cold, *warm}, err
+	if err != nil {
+		return []comparison{*cold, *warm}, err
+	}
+	created, err := f.createBare(ctx, total)
+	bare.add(bareClient, created)
+	return []comparison{*cold, *warm, *bare}, err
+}
+
+// createBare creates as many slices as were imported, in the same API server
+// and as fast as it takes them: the least that any controller could need here.
+func (f *fleet) createBare(ctx context.Context, total int) (sample, error) {
+	return drive(ctx, nil, perSliceWorker, total, func(ctx context.Context, _, i int) error {
+		s := benchSlice(fmt.Sprintf("bare-%d", i), fleetEndpoints, func(e int) string { return fleetAddress(fleetPeers+1, i, e) })
+		_, err := f.client.DiscoveryV1().EndpointSlices(syncNamespace).Create(ctx, s, metav1.CreateOptions{})
+		return err
+	})
 }
 
 func startFleet(ctx context.Context, cfg config) (*fleet, error) {

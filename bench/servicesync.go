@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/xbernetes/xbernetes/test/servicesync/lab"
 )
@@ -401,8 +403,16 @@ func (a *arrivals) sent(what string, n int) {
 }
 
 // follow watches the slices of a cluster until the returned function is called.
+// An API server ends the watch of who falls behind; it goes on where it was.
 func (a *arrivals) follow(ctx context.Context, c kubernetes.Interface) (func(), error) {
-	w, err := c.DiscoveryV1().EndpointSlices(syncNamespace).Watch(ctx, metav1.ListOptions{})
+	client := c.DiscoveryV1().EndpointSlices(syncNamespace)
+	now, err := client.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, now.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: client.Watch,
+	})
 	if err != nil {
 		return nil, err
 	}

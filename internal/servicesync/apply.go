@@ -93,12 +93,17 @@ func send(ctx context.Context, req *rest.Request, out model.Object) error {
 	if err != nil {
 		return err
 	}
-	var written metav1.PartialObjectMetadata
+	var written struct {
+		Metadata struct {
+			UID             types.UID `json:"uid"`
+			ResourceVersion string    `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
 	if err := json.Unmarshal(body, &written); err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
-	out.SetUID(written.UID)
-	out.SetResourceVersion(written.ResourceVersion)
+	out.SetUID(written.Metadata.UID)
+	out.SetResourceVersion(written.Metadata.ResourceVersion)
 	return nil
 }
 

@@ -79,6 +79,9 @@ func clone[T any](p *T) *T {
 
 // publish decides what the cluster publishes of the Service.
 func (d *decision) publish() {
+	if d.in.Published.Service == nil && len(d.in.Published.Slices) == 0 && d.serviceChanges() {
+		return // the next decision publishes the Service as it is by then, once
+	}
 	me := d.me.PublishedServiceSpec
 	me.Seen, me.Handover = d.seen, d.handover
 	switch {

@@ -218,9 +218,14 @@ func (d *decision) planService() {
 		d.planNamespace()
 	case d.svc == nil:
 		d.writes = append(d.writes, Write{Create, Own, d.service, nil, d.serviceWhy})
-	case !same(d.svc, d.service):
+	case d.serviceChanges():
 		d.writes = append(d.writes, Write{Update, Own, d.service, d.svc, d.serviceWhy})
 	}
+}
+
+// serviceChanges reports whether the Service is there and is to be another.
+func (d *decision) serviceChanges() bool {
+	return d.svc != nil && d.svc.DeletionTimestamp == nil && !d.drop && d.service != nil && !same(d.svc, d.service)
 }
 
 // planNamespace creates the namespace if that is asked for: without labels,

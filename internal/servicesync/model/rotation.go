@@ -150,7 +150,7 @@ func (d *decision) follow(id ClusterID, used bool) {
 			d.warn("UnknownFormat", fmt.Sprintf("%s publishes in format %d, and %d is the newest known here: its endpoints stay as they were; bring this cluster's controller up to date", id, published.Spec.FormatVersion, v1alpha1.FormatVersion))
 		}
 	case published != nil && used:
-		_, total := countPublished(p.Published.Slices)
+		total := countPublished(p.Published.Slices)
 		if total < int(published.Spec.Total) {
 			d.retain(id) // not all of it is seen
 		}

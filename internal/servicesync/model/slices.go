@@ -82,21 +82,24 @@ func importedEndpoint(e endpoint) discoveryv1.Endpoint {
 	return out
 }
 
-// countPublished counts the endpoints of published slices.
-func countPublished(all []*v1alpha1.PublishedSlice) (ready, total int) {
-	found := make(map[kind]map[string]endpoint)
+// countPublished counts the endpoints of published slices by their addresses; of
+// a dual-stack Service, whose endpoints are in two, the family with the most.
+func countPublished(all []*v1alpha1.PublishedSlice) int {
+	most, families := 0, make(map[discoveryv1.AddressType]map[string]bool)
 	for _, s := range all {
-		k := kind{family: s.Spec.AddressType}
-		if found[k] == nil {
-			found[k] = make(map[string]endpoint)
+		family := families[s.Spec.AddressType]
+		if family == nil {
+			family = make(map[string]bool)
+			families[s.Spec.AddressType] = family
 		}
-		for _, e := range ungrouped(s) {
-			if !found[k][e.address].ready {
-				found[k][e.address] = e
+		for _, g := range s.Spec.Endpoints {
+			for _, address := range g.Addresses {
+				family[address] = true
 			}
 		}
+		most = max(most, len(family))
 	}
-	return count(found)
+	return most
 }
 
 // hint tells proxies to prefer endpoints of the own cluster, or of their zone.
