@@ -34,6 +34,7 @@ type suite struct {
 
 var suites = []suite{
 	{"etcd-api", etcdAPI},
+	{"check-perf", checkPerf},
 	{"kube-api", kubeAPI},
 	{"s3", s3Latency},
 	{"start", startUp},
@@ -43,6 +44,10 @@ var suites = []suite{
 }
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == answerOnly {
+		fmt.Fprintln(os.Stderr, "bench:", serveNothing(os.Args[2]))
+		os.Exit(1)
+	}
 	var cfg config
 	var only, out string
 	flag.StringVar(&cfg.xb, "xb", "bin/xb", "the xb binary")
@@ -51,7 +56,7 @@ func main() {
 	flag.IntVar(&cfg.rounds, "rounds", 5, "rounds of each system, alternating")
 	flag.Float64Var(&cfg.scale, "scale", 1, "multiplies the number of operations")
 	flag.IntVar(&cfg.clients, "clients", 8, "clients of the Kubernetes API, in kube-api")
-	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, kube-api, s3, start, servicesync, fleet, gateway")
+	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, check-perf, kube-api, s3, start, servicesync, fleet, gateway")
 	flag.StringVar(&out, "json", "", "also write the figures to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
