@@ -83,8 +83,8 @@ func checkPerfOf(ctx context.Context, cfg config, kind storeKind) (sample, error
 		return sample{}, errors.Join(fmt.Errorf("etcdctl said %q", said), failed)
 	}
 	rate, err := strconv.Atoi(string(found[1]))
-	if err != nil {
-		return sample{}, err
+	if err != nil || rate == 0 {
+		return sample{}, fmt.Errorf("etcdctl said %q", found[0])
 	}
 	after, err := usageOf(s.servers)
 	return sample{

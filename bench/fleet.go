@@ -196,7 +196,7 @@ func (f *fleet) publish(ctx context.Context, n int) error {
 	peer, i := n%fleetPeers, n/fleetPeers
 	port := map[string]any{"name": "http", "port": int64(lab.Port), "protocol": "TCP"}
 	if err := f.create(ctx, publishedServices, publication("PublishedService", peer, i, map[string]any{
-		"formatVersion": int64(1), "role": "union", "mode": "union", "ready": int64(fleetEndpoints), "total": int64(fleetEndpoints),
+		"formatVersion": int64(2), "role": "union", "mode": "union", "ready": int64(fleetEndpoints), "total": int64(fleetEndpoints),
 		"template": map[string]any{
 			"created": "2026-01-01T00:00:00Z", "type": "ClusterIP", "sessionAffinity": "None", "ipFamilies": []any{"IPv4"},
 			"ports": []any{map[string]any{"name": "http", "port": int64(80), "protocol": "TCP", "targetPort": int64(80)}},
@@ -219,7 +219,7 @@ func (f *fleet) lease(peer int) map[string]any {
 		"apiVersion": syncGroup + "/v1alpha1", "kind": "ClusterLease",
 		"metadata": map[string]any{"name": peerName(peer), "labels": map[string]any{syncGroup + "/cluster": peerName(peer)}},
 		"spec": map[string]any{
-			"formatVersion": int64(1), "cluster": peerName(peer), "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro),
+			"formatVersion": int64(2), "cluster": peerName(peer), "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro),
 			"durationSeconds": int64(40), "complete": true, "services": int64(f.services), "peers": []any{"own"},
 		},
 	}

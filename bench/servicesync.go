@@ -88,12 +88,12 @@ type syncBed struct {
 	changer, watcher kubernetes.Interface
 }
 
-// inProtobuf is a client that speaks as Kubernetes' own controllers do, and does
-// not pace itself.
+// inProtobuf is a client that speaks as Kubernetes' own controllers do, does not
+// pace itself, and costs the API server as little as it can.
 func inProtobuf(c *lab.Cluster) (kubernetes.Interface, error) {
 	config := rest.CopyConfig(c.Config)
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
-	config.QPS = -1
+	config.QPS, config.DisableCompression = -1, true
 	return kubernetes.NewForConfig(config)
 }
 
@@ -406,9 +406,12 @@ func (a *arrivals) sent(what string, n int) {
 // An API server ends the watch of who falls behind; it goes on where it was.
 func (a *arrivals) follow(ctx context.Context, c kubernetes.Interface) (func(), error) {
 	client := c.DiscoveryV1().EndpointSlices(syncNamespace)
-	now, err := client.List(ctx, metav1.ListOptions{Limit: 1})
+	now, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
+	}
+	for i := range now.Items {
+		a.note(&now.Items[i], time.Now())
 	}
 	w, err := watchtools.NewRetryWatcherWithContext(ctx, now.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: client.Watch,
@@ -418,7 +421,11 @@ func (a *arrivals) follow(ctx context.Context, c kubernetes.Interface) (func(), 
 	}
 	go func() {
 		for event := range w.ResultChan() {
-			if s, ok := event.Object.(*discoveryv1.EndpointSlice); ok && event.Type != watch.Deleted {
+			s, ok := event.Object.(*discoveryv1.EndpointSlice)
+			switch {
+			case !ok:
+				fmt.Fprintln(os.Stderr, "servicesync: slices are watched no more:", event.Object)
+			case event.Type != watch.Deleted:
 				a.note(s, time.Now())
 			}
 		}

@@ -22,9 +22,10 @@ import (
 )
 
 // apply carries out one write, and returns the object as it was asked for, with
-// the identity and version that the server gave it; nil after a delete. A conflict means that the write was decided on something
-// that is no longer so, and that nothing was changed. Any other error may mean
-// that the write was carried out: look before deciding anything.
+// the identity and version that the server gave it; nil after a delete. A
+// conflict means that the write was decided on something that is no longer so,
+// and that nothing was changed. Any other error may mean that the write was
+// carried out: look before deciding anything.
 func (a *api) apply(ctx context.Context, w model.Write) (model.Object, error) {
 	client, resource, err := a.place(w.Object)
 	if err != nil {

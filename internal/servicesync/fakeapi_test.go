@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -280,7 +281,7 @@ func (f *fakeAPI) one(w http.ResponseWriter, r *http.Request, t target) {
 	case r.Method == "POST" && exists:
 		fail(w, 409, metav1.StatusReasonAlreadyExists, t.path()+" exists")
 	case r.Method == "POST":
-		reply(w, 201, f.put("ADDED", t, body, "POST"))
+		reply(w, 201, asked(r, f.put("ADDED", t, body, "POST")))
 	case !exists:
 		fail(w, 404, metav1.StatusReasonNotFound, t.path()+" is not there")
 	case r.Method == "GET":
@@ -323,7 +324,19 @@ func (f *fakeAPI) change(w http.ResponseWriter, r *http.Request, t target, old, 
 	} else if status, ok := old["status"]; ok && strings.Contains(t.collection, "xbernetes") {
 		next["status"] = status
 	}
-	reply(w, 200, f.put("MODIFIED", t, next, r.Method))
+	if reflect.DeepEqual(old, next) {
+		reply(w, 200, asked(r, old)) // as if nothing had been written
+		return
+	}
+	reply(w, 200, asked(r, f.put("MODIFIED", t, next, r.Method)))
+}
+
+// asked is what of an object the client wants: all, or its metadata.
+func asked(r *http.Request, obj map[string]any) map[string]any {
+	if !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+		return obj
+	}
+	return map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": obj["metadata"]}
 }
 
 // same tells whether the uid and resourceVersion in a field of the body, if

@@ -82,8 +82,8 @@ func Run(ctx context.Context, cfg Config) error {
 	m := newMetrics(cfg.Metrics)
 	g, ctx := errgroup.WithContext(ctx)
 	for _, cluster := range cfg.Clusters {
-		t := &term{cfg: cfg, cluster: cluster, metrics: m, log: cfg.Logger}
-		if len(cfg.Clusters) > 1 {
+		t := &term{cfg: cfg, cluster: cluster, metrics: m, log: cfg.Logger, beside: len(cfg.Clusters) == 1}
+		if !t.beside {
 			t.log = t.log.With("cluster", cluster.Name)
 		}
 		g.Go(func() error { return t.run(ctx) })
@@ -97,6 +97,9 @@ type term struct {
 	cluster Cluster
 	metrics *metrics
 	log     *slog.Logger
+	// beside says that the cluster is near: compressing each event by itself costs
+	// both ends more than it spares.
+	beside bool
 
 	own, publications *api
 	namespace         string // of publications
@@ -112,9 +115,9 @@ const (
 // connect makes the clients.
 func (t *term) connect() (err error) {
 	agent := "xb-servicesync/" + t.cfg.Version + " " + t.cluster.Name
-	near := rest.CopyConfig(t.cluster.Config)
-	near.DisableCompression = true // of each event by itself, at both ends, and it has no way to go
-	if t.own, err = newAPI(near, t.cfg.Pace, agent); err != nil {
+	own := rest.CopyConfig(t.cluster.Config)
+	own.DisableCompression = t.beside
+	if t.own, err = newAPI(own, t.cfg.Pace, agent); err != nil {
 		return err
 	}
 	t.publications, t.namespace = t.own, t.cfg.Namespace

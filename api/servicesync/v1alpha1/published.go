@@ -284,8 +284,8 @@ type PublishedSliceSpec struct {
 
 // EndpointGroup is endpoints of a slice that have all but their addresses in
 // common, without what means something in their own cluster only: no node, no
-// reference to the pod. Most slices have one; an API server checks every field
-// of every entry at each write.
+// reference to the pod. A slice has about as many as there are zones: an API
+// server checks every field of every entry at each write.
 type EndpointGroup struct {
 	// Addresses are those of the endpoints, one of each.
 	// +listType=atomic

@@ -155,6 +155,31 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestForeignSlice: of what a publisher may write and xb does not, an address is
+// used once, and no more of them than a slice has.
+func TestForeignSlice(t *testing.T) {
+	in := replicaInput(make([]string, 150)...)
+	s := in.Peers["b"].Published.Slices[0]
+	s.Spec.Endpoints = append(s.Spec.Endpoints, s.Spec.Endpoints[:10]...)
+	result := model.Decide(model.Config{Cluster: "a", Namespace: "sync"}, in)
+	for _, w := range result.Writes {
+		es, ok := w.Object.(*discoveryv1.EndpointSlice)
+		if !ok {
+			continue
+		}
+		seen := make(map[string]bool)
+		for _, e := range es.Endpoints {
+			seen[e.Addresses[0]] = true
+		}
+		if len(seen) != 100 || len(es.Endpoints) != 100 {
+			t.Errorf("%d endpoints with %d addresses", len(es.Endpoints), len(seen))
+		}
+	}
+	if !slices.ContainsFunc(result.Events, func(e model.Event) bool { return e.Reason == "TooManyEndpoints" }) {
+		t.Errorf("nothing is said of it: %v", result.Events)
+	}
+}
+
 // TestPacking: a hundred endpoints a slice, and one that goes or comes touches
 // one slice only.
 func TestPacking(t *testing.T) {
@@ -277,7 +302,7 @@ func TestFormat(t *testing.T) {
 			in.Local.Slices = append(in.Local.Slices, s)
 		}
 	}
-	in.Peers["b"].Published.Service.Spec.FormatVersion = 2
+	in.Peers["b"].Published.Service.Spec.FormatVersion = v1alpha1.FormatVersion + 1
 	in.Peers["b"].Published.Slices[0].Spec.Endpoints = nil
 	r := model.Decide(cfg, in)
 	for _, w := range r.Writes {

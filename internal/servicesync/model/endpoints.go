@@ -90,7 +90,16 @@ func grouped(all []endpoint) []v1alpha1.EndpointGroup {
 	return groups
 }
 
-// ungrouped are the endpoints of a published slice, in the order of their addresses.
+// size counts the endpoints of a published slice.
+func size(s *v1alpha1.PublishedSlice) (n int) {
+	for _, g := range s.Spec.Endpoints {
+		n += len(g.Addresses)
+	}
+	return n
+}
+
+// ungrouped are the endpoints of a published slice, each once, in the order of
+// their addresses.
 func ungrouped(s *v1alpha1.PublishedSlice) []endpoint {
 	var all []endpoint
 	for _, g := range s.Spec.Endpoints {
@@ -98,8 +107,8 @@ func ungrouped(s *v1alpha1.PublishedSlice) []endpoint {
 			all = append(all, endpoint{address, traits{g.Hostname, g.Zone, g.Ready, g.Serving, g.Terminating}})
 		}
 	}
-	slices.SortFunc(all, byAddress)
-	return all
+	slices.SortStableFunc(all, byAddress)
+	return slices.CompactFunc(all, func(a, b endpoint) bool { return a.address == b.address })
 }
 
 func byAddress(a, b endpoint) int { return cmp.Compare(a.address, b.address) }

@@ -275,7 +275,7 @@ func (d *decision) shared(id ClusterID, p *v1alpha1.PublishedSlice, headless boo
 	for _, port := range p.Spec.Ports {
 		s.Ports = append(s.Ports, *port.DeepCopy())
 	}
-	for _, e := range ungrouped(p) {
+	for _, e := range d.endpointsOf(id, p) {
 		s.Endpoints = append(s.Endpoints, importedEndpoint(e))
 	}
 	if d.in.Local.Import != nil {

@@ -79,13 +79,14 @@ func clone[T any](p *T) *T {
 
 // publish decides what the cluster publishes of the Service.
 func (d *decision) publish() {
-	if d.in.Published.Service == nil && len(d.in.Published.Slices) == 0 && d.serviceChanges() {
-		return // the next decision publishes the Service as it is by then, once
-	}
 	me := d.me.PublishedServiceSpec
 	me.Seen, me.Handover = d.seen, d.handover
 	switch {
 	case d.inScope && d.svc != nil && d.toPublish():
+		if d.in.Published.Service == nil && d.serviceChanges() {
+			// Its own update comes first: what is published of it is true by then.
+			_ = describe(&me, d.service) // a mode that is unknown was said
+		}
 	case len(d.seen) == 0:
 		return
 	case d.svc == nil || !d.inScope:
@@ -147,7 +148,7 @@ func (d *decision) planPublication() {
 		}
 		next.ObjectMeta = *old.ObjectMeta.DeepCopy()
 		w := Write{Update, Publications, next, old, "publish changed endpoints"}
-		if len(ungrouped(next)) >= len(ungrouped(old)) {
+		if size(next) >= size(old) {
 			grow = append(grow, w)
 		} else {
 			shrink = append(shrink, w)

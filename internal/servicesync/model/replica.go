@@ -225,7 +225,8 @@ func (d *decision) planService() {
 
 // serviceChanges reports whether the Service is there and is to be another.
 func (d *decision) serviceChanges() bool {
-	return d.svc != nil && d.svc.DeletionTimestamp == nil && !d.drop && d.service != nil && !same(d.svc, d.service)
+	return d.svc != nil && d.svc.DeletionTimestamp == nil && d.in.Local.Namespace &&
+		!d.drop && d.service != nil && !same(d.svc, d.service)
 }
 
 // planNamespace creates the namespace if that is asked for: without labels,

@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -26,7 +27,7 @@ func (d *decision) imported(id ClusterID, p *v1alpha1.PublishedSlice) *discovery
 	for _, port := range p.Spec.Ports {
 		s.Ports = append(s.Ports, *port.DeepCopy())
 	}
-	for _, e := range ungrouped(p) {
+	for _, e := range d.endpointsOf(id, p) {
 		if !d.held(e.address) {
 			s.Endpoints = append(s.Endpoints, importedEndpoint(e))
 		}
@@ -66,6 +67,16 @@ func (d *decision) held(address string) bool {
 		}
 	}
 	return false
+}
+
+// endpointsOf are the endpoints of a cluster's slice that are used.
+func (d *decision) endpointsOf(id ClusterID, p *v1alpha1.PublishedSlice) []endpoint {
+	all := ungrouped(p)
+	if len(all) > perSlice {
+		d.warn("TooManyEndpoints", fmt.Sprintf("%s publishes %d endpoints in the slice %s: only the first %d are used", id, len(all), p.Name, perSlice))
+		return all[:perSlice]
+	}
+	return all
 }
 
 func importedEndpoint(e endpoint) discoveryv1.Endpoint {

@@ -89,7 +89,7 @@ func (d *decision) lookAtOwn() {
 		FormatVersion: v1alpha1.FormatVersion,
 		Cluster:       string(d.cfg.Cluster),
 		Service:       v1alpha1.ServiceReference{Namespace: d.in.Service.Namespace, Name: d.in.Service.Name},
-		Role:          roleOf(d.svc),
+		Role:          v1alpha1.RoleNone,
 		Ready:         int32(ready), //nolint:gosec // endpoints of one Service
 		Total:         int32(total), //nolint:gosec // endpoints of one Service
 	}}
@@ -100,19 +100,26 @@ func (d *decision) lookAtOwn() {
 	if d.svc == nil {
 		return
 	}
-	d.me.Replica = isReplica(d.svc)
-	d.me.Template = template(d.svc)
-	d.me.To = d.svc.Annotations[v1alpha1.AnnotationTo]
-	answered := v1alpha1.Mode(d.svc.Annotations[v1alpha1.AnnotationAnswered])
-	mode, err := modeOf(d.svc)
-	if err != nil {
+	if err := describe(&d.me.PublishedServiceSpec, d.svc); err != nil {
 		d.warn("UnknownMode", err.Error())
-		mode = answered
 	}
-	d.me.Mode, d.me.Asked = mode, mode != answered
 	if e := d.in.Local.Export; e != nil && e.DeletionTimestamp == nil && d.svc.Spec.Type != corev1.ServiceTypeExternalName {
 		d.me.Exported = &v1alpha1.Export{Created: e.CreationTimestamp, Labels: e.Spec.ExportedLabels, Annotations: e.Spec.ExportedAnnotations}
 	}
+}
+
+// describe fills in what a Service says. Its error is that of a mode that is
+// unknown, which asks for nothing.
+func describe(me *v1alpha1.PublishedServiceSpec, svc *corev1.Service) error {
+	me.Role, me.Replica, me.Template = roleOf(svc), isReplica(svc), template(svc)
+	me.To = svc.Annotations[v1alpha1.AnnotationTo]
+	answered := v1alpha1.Mode(svc.Annotations[v1alpha1.AnnotationAnswered])
+	mode, err := modeOf(svc)
+	if err != nil {
+		mode = answered
+	}
+	me.Mode, me.Asked = mode, mode != answered
+	return err
 }
 
 // leftBehind reports whether a slice is of Kubernetes' own controllers and
