@@ -73,8 +73,8 @@ func (l *Lab) StartCluster(ctx context.Context, n int, name string, withNetwork 
 	if err := c.StartAPIServer(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.createNode(ctx); err != nil {
-		return nil, err
+	if err := c.createNode(ctx); err != nil || l.NoControllers {
+		return c, err
 	}
 	return c, c.StartControllers(ctx)
 }

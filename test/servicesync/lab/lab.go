@@ -22,6 +22,9 @@ type Lab struct {
 	// APIServerEnv is in the environment of API servers that are started after it
 	// is set.
 	APIServerEnv []string
+	// NoControllers has clusters that are started after it is set do without
+	// Kubernetes' controllers.
+	NoControllers bool
 
 	etcd     string // its URL
 	network  *network
