@@ -13,8 +13,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 )
 
@@ -95,13 +93,13 @@ func checkPerfOf(ctx context.Context, cfg config, kind storeKind) (sample, error
 
 // await waits until the API answers.
 func (s *store) await(ctx context.Context) error {
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.endpoint}, Logger: zap.NewNop()})
+	c, closeAll, err := s.clients(1)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer closeAll()
 	return waitFor(ctx, "an etcd API", func(ctx context.Context) error {
-		_, err := c.Get(ctx, key(0))
+		_, err := c[0].Get(ctx, key(0))
 		return err
 	})
 }

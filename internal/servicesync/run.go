@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, cluster := range cfg.Clusters {
 		t := &term{cfg: cfg, cluster: cluster, metrics: m, log: cfg.Logger, beside: len(cfg.Clusters) == 1}
-		if !t.beside {
+		if len(cfg.Clusters) > 1 {
 			t.log = t.log.With("cluster", cluster.Name)
 		}
 		g.Go(func() error { return t.run(ctx) })
@@ -116,7 +116,7 @@ const (
 func (t *term) connect() (err error) {
 	agent := "xb-servicesync/" + t.cfg.Version + " " + t.cluster.Name
 	own := rest.CopyConfig(t.cluster.Config)
-	own.DisableCompression = t.beside
+	own.DisableCompression = own.DisableCompression || t.beside
 	if t.own, err = newAPI(own, t.cfg.Pace, agent); err != nil {
 		return err
 	}
