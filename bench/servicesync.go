@@ -387,6 +387,8 @@ type arrivals struct {
 	changes  map[string]string       // by address: what it changes
 	took     []time.Duration
 	services map[string]bool // that have a slice
+	sizes    map[string]int  // of slices
+	sum      int             // of those
 }
 
 // sentChange is a change that has not arrived yet.
@@ -396,7 +398,7 @@ type sentChange struct {
 }
 
 func newArrivals() *arrivals {
-	return &arrivals{begun: map[string][]sentChange{}, changes: map[string]string{}, services: map[string]bool{}}
+	return &arrivals{begun: map[string][]sentChange{}, changes: map[string]string{}, services: map[string]bool{}, sizes: map[string]int{}}
 }
 
 func (a *arrivals) sent(what string, n int) {
@@ -441,6 +443,8 @@ func (a *arrivals) note(s *discoveryv1.EndpointSlice, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.services[s.Labels[discoveryv1.LabelServiceName]] = true
+	a.sum += len(s.Endpoints) - a.sizes[s.Name]
+	a.sizes[s.Name] = len(s.Endpoints)
 	for _, e := range s.Endpoints {
 		what, ok := a.changes[e.Addresses[0]]
 		if !ok {
@@ -461,6 +465,16 @@ func (a *arrivals) atLeast(services int) error {
 	defer a.mu.Unlock()
 	if len(a.services) < services {
 		return fmt.Errorf("%d of %d", len(a.services), services)
+	}
+	return nil
+}
+
+// endpoints is nil if so many are in slices.
+func (a *arrivals) endpoints(want int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sum < want {
+		return fmt.Errorf("%d of %d", a.sum, want)
 	}
 	return nil
 }

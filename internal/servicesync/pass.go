@@ -278,16 +278,18 @@ func (s *site) time(in model.Input, w model.Write, noticed time.Time, received m
 			since(s.metrics.propagation.WithLabelValues(own, own, stagePublish), noticed, now)
 		}
 	case *discoveryv1.EndpointSlice:
-		from := model.ClusterID(obj.Labels[v1alpha1.LabelCluster])
-		at, live := received[from]
-		if !live {
-			return
-		}
-		since(s.metrics.propagation.WithLabelValues(own, string(from), stageImport), at, now)
-		for _, p := range in.Peers[from].Published.Slices {
-			if p.Name == obj.Annotations[v1alpha1.AnnotationSlice] && p.Spec.Changed != nil {
-				since(s.metrics.propagation.WithLabelValues(own, string(from), stageTransfer), p.Spec.Changed.Time, at)
-				since(s.metrics.propagation.WithLabelValues(own, string(from), stageTotal), p.Spec.Changed.Time, now)
+		for _, part := range model.Parts(obj) {
+			at, live := received[part.Cluster]
+			if !live {
+				continue
+			}
+			from := string(part.Cluster)
+			since(s.metrics.propagation.WithLabelValues(own, from, stageImport), at, now)
+			for _, p := range in.Peers[part.Cluster].Published.Slices {
+				if p.Name == part.Slice && p.Spec.Changed != nil {
+					since(s.metrics.propagation.WithLabelValues(own, from, stageTransfer), p.Spec.Changed.Time, at)
+					since(s.metrics.propagation.WithLabelValues(own, from, stageTotal), p.Spec.Changed.Time, now)
+				}
 			}
 		}
 	}

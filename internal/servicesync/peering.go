@@ -216,7 +216,9 @@ func (s *site) peerTurned(id model.ClusterID, before, now standing) {
 		}
 	})
 	s.slices.each(func(e *discoveryv1.EndpointSlice) {
-		if e.Labels[v1alpha1.LabelCluster] == string(id) && p.slices.get(p.namespace, e.Annotations[v1alpha1.AnnotationSlice]) == nil {
+		if slices.ContainsFunc(model.Parts(e), func(part model.Part) bool {
+			return part.Cluster == id && p.slices.get(p.namespace, part.Slice) == nil
+		}) {
 			s.add(cmp.Or(labelled(e, mcs.LabelServiceName), labelled(e, discoveryv1.LabelServiceName)), true)
 		}
 	})

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
 // Report is how things stand, as the clusters' APIs have it.
@@ -203,17 +204,20 @@ func readOwn(ctx context.Context, a *api, cluster string, wanted func(types.Name
 			if found[[2]string{k.String(), cluster}] == nil {
 				continue
 			}
-			from := e.Labels[v1alpha1.LabelCluster]
-			if from == "" {
-				from = cluster
-			}
 			if counts[k] == nil {
 				counts[k], stale[k] = make(map[string]int), make(map[string]bool)
 			}
-			if e.Annotations[v1alpha1.AnnotationStale] != "" {
-				stale[k][from] = true
+			parts := model.Parts(&e)
+			if parts == nil {
+				parts = []model.Part{{Cluster: model.ClusterID(cluster), Endpoints: e.Endpoints}}
 			}
-			counts[k][from] += readyIn(&e)
+			for _, p := range parts {
+				from := string(p.Cluster)
+				counts[k][from] += readyAmong(p.Endpoints)
+				if p.Stale != "" {
+					stale[k][from] = true
+				}
+			}
 		}
 	})
 	for k, ready := range counts {
@@ -223,9 +227,9 @@ func readOwn(ctx context.Context, a *api, cluster string, wanted func(types.Name
 	return err
 }
 
-func readyIn(e *discoveryv1.EndpointSlice) int {
+func readyAmong(endpoints []discoveryv1.Endpoint) int {
 	n := 0
-	for _, ep := range e.Endpoints {
+	for _, ep := range endpoints {
 		if ep.Conditions.Ready == nil || *ep.Conditions.Ready {
 			n++
 		}

@@ -398,7 +398,7 @@ func TestWhatWaitsForConfirmation(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "shared-of-c", Labels: map[string]string{
 			discoveryv1.LabelServiceName: model.DerivedName(keyOf("shop", "shared")), discoveryv1.LabelManagedBy: v1alpha1.ManagedBy,
 			mcs.LabelServiceName: "shared", mcs.LabelSourceCluster: "c", v1alpha1.LabelCluster: "c",
-		}, Annotations: map[string]string{v1alpha1.AnnotationSlice: "shared-0"}},
+		}, Annotations: map[string]string{v1alpha1.AnnotationFrom: "c/shared-0=1"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.2.0.1"}}},
 	})
 	start(t, "b", b.config(), reads(map[string]*rest.Config{"a": a.config(), "c": c.config()}))

@@ -46,11 +46,13 @@ const (
 	// AnnotationCarried lists the labels and annotations of a replica that came
 	// from the Service that it follows.
 	AnnotationCarried = GroupName + "/carried"
-	// AnnotationStale marks slices of a cluster of which nothing is heard: see
-	// StaleKept and StaleExpired.
+	// AnnotationStale marks slices of clusters of which nothing is heard: see
+	// StaleKept and StaleExpired. In a slice of which that is so of some clusters
+	// only, it is a list of CLUSTER=MARK.
 	AnnotationStale = GroupName + "/stale"
-	// AnnotationSlice is the PublishedSlice that an EndpointSlice was made from.
-	AnnotationSlice = GroupName + "/slice"
+	// AnnotationFrom lists the PublishedSlices that an EndpointSlice was made from,
+	// as CLUSTER/NAME=ENDPOINTS, in the order of its endpoints.
+	AnnotationFrom = GroupName + "/from"
 
 	// StaleKept says that endpoints stand as they were last heard of.
 	StaleKept = "kept"
@@ -67,7 +69,8 @@ const (
 	// LabelImport is on a ServiceImport, and on the Service that gives it its
 	// address. Its value is the name of the Service that is exported.
 	LabelImport = GroupName + "/import-of"
-	// LabelCluster is the cluster that a slice's endpoints, or a publication, are of.
+	// LabelCluster is the cluster that a publication is of, or all endpoints of a
+	// slice are of.
 	LabelCluster = GroupName + "/cluster"
 	// LabelService is the name of the Service that a publication is of.
 	LabelService = GroupName + "/service"

@@ -271,13 +271,13 @@ func (d *decision) shared(id ClusterID, p *v1alpha1.PublishedSlice, headless boo
 	if headless {
 		s.Labels[corev1.IsHeadlessService] = ""
 	}
-	s.Annotations = map[string]string{v1alpha1.AnnotationSlice: p.Name}
 	for _, port := range p.Spec.Ports {
 		s.Ports = append(s.Ports, *port.DeepCopy())
 	}
 	for _, e := range d.endpointsOf(id, p) {
 		s.Endpoints = append(s.Endpoints, importedEndpoint(e))
 	}
+	s.Annotations = map[string]string{v1alpha1.AnnotationFrom: from(id, p.Name, len(s.Endpoints))}
 	if d.in.Local.Import != nil {
 		s.OwnerReferences = d.owner()
 	}

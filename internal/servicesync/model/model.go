@@ -46,6 +46,9 @@ type Config struct {
 	StableFor time.Duration
 	// Endpoints has Endpoints written beside the slices of every replica.
 	Endpoints bool
+	// PerSlice is how many endpoints of other clusters share a slice at most; zero:
+	// 100, as many as Kubernetes' own controllers put into one.
+	PerSlice int
 	// ExportedOnly leaves Services without a ServiceExport or a mode alone.
 	ExportedOnly bool
 }

@@ -16,7 +16,7 @@ func (d *decision) plan() Result {
 	if d.inScope {
 		grow, shrink := []Write(nil), []Write(nil)
 		if !d.drop && (d.svc != nil || d.service == nil) { // all go with a Service that is gone
-			grow, shrink = compareSlices(d.ours, d.slices)
+			grow, shrink = compareSlices(d.have, d.pack(d.slices))
 		}
 		d.writes = append(d.writes, grow...)
 		d.planService()

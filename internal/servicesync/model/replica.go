@@ -209,8 +209,8 @@ func (d *decision) planService() {
 	case d.svc != nil && d.svc.DeletionTimestamp != nil:
 		// It waits for whoever holds it back.
 	case d.drop:
-		for _, name := range slices.Sorted(maps.Keys(d.ours)) {
-			d.writes = append(d.writes, Write{Delete, Own, d.ours[name], nil, "its replica goes"})
+		for _, name := range slices.Sorted(maps.Keys(d.have)) {
+			d.writes = append(d.writes, Write{Delete, Own, d.have[name], nil, "its replica goes"})
 		}
 		d.writes = append(d.writes, Write{Delete, Own, d.svc, nil, "no cluster has such a Service any more"})
 	case d.service == nil:

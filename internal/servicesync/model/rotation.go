@@ -143,7 +143,7 @@ func (d *decision) follow(id ClusterID, used bool) {
 	p, known := d.in.Peers[id]
 	published := p.Published.Service
 	switch {
-	case p.Forgotten:
+	case p.Forgotten, id == "" && d.heardAll(): // it cannot be said any more whose they are
 	case !known || !p.Synced || published == nil && !p.Confirmed || published != nil && !understood(published):
 		d.retain(id)
 		if published != nil && p.Synced {
@@ -161,12 +161,21 @@ func (d *decision) follow(id ClusterID, used bool) {
 	}
 }
 
-// retain keeps the slices of a cluster as they are.
+// heardAll reports whether what every other cluster has is known.
+func (d *decision) heardAll() bool {
+	for _, p := range d.in.Peers {
+		if !p.Confirmed && !p.Forgotten {
+			return false
+		}
+	}
+	return true
+}
+
+// retain keeps what is there of a cluster as it is.
 func (d *decision) retain(id ClusterID) {
 	for name, s := range d.ours {
 		if s.Labels[v1alpha1.LabelCluster] == string(id) {
 			d.slices[name] = unexpired(s)
-			d.belong(d.slices[name])
 		}
 	}
 }

@@ -50,6 +50,7 @@ func TestSimulation(t *testing.T) {
 // explore runs one seed.
 func explore(t *testing.T, seed uint64, break_ func(model.Config, model.Input, *model.Result)) *world {
 	w := newWorld(t, seed, 2+int(seed%3))
+	w.perSlice = []int{100, 8, 16}[seed/3%3] // slices hold all clusters, one, or two
 	w.break_ = break_
 	w.clusters[0].native(1 + w.rng.IntN(3))
 	if w.rng.IntN(8) == 0 {
@@ -237,16 +238,23 @@ func (w *world) checkExpired() {
 	for _, c := range w.clusters {
 		var fresh, expired, kept int
 		for _, s := range c.api.slices() {
-			of := model.ClusterID(s.Labels[v1alpha1.LabelCluster])
-			for _, e := range s.Endpoints {
-				switch {
-				case s.Labels[discoveryv1.LabelServiceName] != key.Name:
-				case *e.Conditions.Ready && c.cut[of]:
-					expired++
-				case *e.Conditions.Ready:
-					fresh++
-				case c.cut[of] && *e.Conditions.Serving && *e.Conditions.Terminating:
-					kept++
+			if s.Labels[discoveryv1.LabelServiceName] != key.Name {
+				continue
+			}
+			parts := model.Parts(s)
+			if parts == nil {
+				parts = []model.Part{{Cluster: c.id, Endpoints: s.Endpoints}}
+			}
+			for _, p := range parts {
+				for _, e := range p.Endpoints {
+					switch {
+					case *e.Conditions.Ready && c.cut[p.Cluster]:
+						expired++
+					case *e.Conditions.Ready:
+						fresh++
+					case c.cut[p.Cluster] && *e.Conditions.Serving && *e.Conditions.Terminating:
+						kept++
+					}
 				}
 			}
 		}

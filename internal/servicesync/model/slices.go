@@ -3,8 +3,6 @@ package model
 import (
 	"bytes"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -13,17 +11,10 @@ import (
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 )
 
-// imported is the EndpointSlice for a published slice of a cluster.
+// imported is the part for a published slice of a cluster.
 func (d *decision) imported(id ClusterID, p *v1alpha1.PublishedSlice) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{AddressType: p.Spec.AddressType}
-	s.Name = clip(d.in.Service.Name) + "-" + digest(string(id), p.Name)
-	s.Namespace = d.in.Service.Namespace
-	s.Labels = map[string]string{
-		discoveryv1.LabelServiceName: d.in.Service.Name,
-		discoveryv1.LabelManagedBy:   v1alpha1.ManagedBy,
-		v1alpha1.LabelCluster:        string(id),
-	}
-	s.Annotations = map[string]string{v1alpha1.AnnotationSlice: p.Name}
+	s := d.part(id, p.Name)
+	s.AddressType = p.Spec.AddressType
 	for _, port := range p.Spec.Ports {
 		s.Ports = append(s.Ports, *port.DeepCopy())
 	}
@@ -32,20 +23,18 @@ func (d *decision) imported(id ClusterID, p *v1alpha1.PublishedSlice) *discovery
 			s.Endpoints = append(s.Endpoints, importedEndpoint(e))
 		}
 	}
-	d.belong(s)
 	return s
 }
 
 // belong marks a slice as one of the Service.
 func (d *decision) belong(s *discoveryv1.EndpointSlice) {
-	delete(s.Labels, corev1.IsHeadlessService)
 	if d.svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		s.Labels[corev1.IsHeadlessService] = ""
 	}
 	s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: d.svc.Name, UID: d.svc.UID}}
 }
 
-// unexpired is a slice as it is, before it was marked as expired.
+// unexpired is a slice, or a part, as it was before it was marked as expired.
 func unexpired(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	s = s.DeepCopy()
 	if s.Annotations[v1alpha1.AnnotationStale] == v1alpha1.StaleExpired {
@@ -165,7 +154,7 @@ func (d *decision) unhint() {
 // ownHinted reports whether all ready endpoints of the cluster have hints.
 func (d *decision) ownHinted() bool {
 	for _, s := range d.in.Local.Slices {
-		if d.ours[s.Name] != nil || d.leftBehind(s) {
+		if d.have[s.Name] != nil || d.leftBehind(s) {
 			continue
 		}
 		for _, e := range s.Endpoints {
@@ -175,35 +164,6 @@ func (d *decision) ownHinted() bool {
 		}
 	}
 	return true
-}
-
-// compareSlices says how to get from the slices that there are to those to
-// have. More is done before anything else, less after it.
-func compareSlices(have, want map[string]*discoveryv1.EndpointSlice) (grow, shrink []Write) {
-	have = maps.Clone(have)
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		next, old := want[name], have[name]
-		delete(have, name)
-		of := next.Labels[v1alpha1.LabelCluster]
-		if old == nil {
-			grow = append(grow, Write{Create, Own, next, nil, "use endpoints of " + of})
-			continue
-		}
-		next.ObjectMeta = merged(old.ObjectMeta, next.ObjectMeta)
-		if same(old, next) {
-			continue
-		}
-		w := Write{Update, Own, next, old, "follow the endpoints of " + of}
-		if readyIn(next) >= readyIn(old) {
-			grow = append(grow, w)
-		} else {
-			shrink = append(shrink, w)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(have)) {
-		shrink = append(shrink, Write{Delete, Own, have[name], nil, "endpoints of " + have[name].Labels[v1alpha1.LabelCluster] + " are used no more"})
-	}
-	return grow, shrink
 }
 
 // same reports whether two objects are stored as the same bytes, in which what is

@@ -25,7 +25,8 @@ type decision struct {
 	own     map[kind]map[string]endpoint          // the cluster's own endpoints
 	ready   int                                   // of those
 	others  []member                              // clusters that publish the Service, in order
-	ours    map[string]*discoveryv1.EndpointSlice // the imported slices that exist
+	have    map[string]*discoveryv1.EndpointSlice // the imported slices that exist
+	ours    map[string]*discoveryv1.EndpointSlice // their parts, by cluster and published slice
 
 	// What is wanted.
 	aim         v1alpha1.Role
@@ -34,7 +35,7 @@ type decision struct {
 	service     *corev1.Service // as it should be; nil: as it is
 	serviceWhy  string
 	drop        bool                                  // the replica
-	slices      map[string]*discoveryv1.EndpointSlice // the imported slices to have
+	slices      map[string]*discoveryv1.EndpointSlice // the parts to have
 	seen        []v1alpha1.Seen                       // answers to give
 	publication *v1alpha1.PublishedServiceSpec        // nil: none
 	published   map[string]v1alpha1.PublishedSliceSpec
@@ -55,18 +56,19 @@ type member struct {
 func (d *decision) look() {
 	d.inScope = d.cfg.Scope.Includes(d.in.Service.Namespace) && !isDerived(d.in.Local.Service)
 	d.svc = d.in.Local.Service
-	d.ours = make(map[string]*discoveryv1.EndpointSlice)
+	d.have = make(map[string]*discoveryv1.EndpointSlice)
 	var own []*discoveryv1.EndpointSlice
 	for _, s := range d.in.Local.Slices {
 		switch {
 		case s.Labels[mcs.LabelServiceName] != "":
 			// Of a ServiceImport: see share.
 		case s.Labels[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy:
-			d.ours[s.Name] = s
+			d.have[s.Name] = s
 		case !d.leftBehind(s):
 			own = append(own, s)
 		}
 	}
+	d.ours = d.unpack(d.have)
 	d.own = gather(own)
 	d.lookAtOwn()
 	for _, id := range slices.Sorted(maps.Keys(d.in.Peers)) {

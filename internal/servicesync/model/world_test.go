@@ -37,6 +37,7 @@ type world struct {
 	writes   int  // carried out or prevented by a crash
 	crashAt  int  // the write before which a controller crashes; 0: none
 	chaos    bool
+	perSlice int                                                     // see model.Config
 	before   func(write int)                                         // what happens before a write
 	break_   func(cfg model.Config, in model.Input, r *model.Result) // what a test breaks on purpose
 }
@@ -190,7 +191,7 @@ func published(v *view) model.Published {
 }
 
 func (c *cluster) config() model.Config {
-	return model.Config{Cluster: c.id, Namespace: "servicesync", StableFor: 3 * time.Second}
+	return model.Config{Cluster: c.id, Namespace: "servicesync", StableFor: 3 * time.Second, PerSlice: c.w.perSlice}
 }
 
 // reconcile runs one decision, or the part of it before a crash, and says how
