@@ -272,6 +272,10 @@ func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample,
 		return sample{}, err
 	}
 	defer stop()
+	before, err := f.writes(ctx)
+	if err != nil {
+		return sample{}, err
+	}
 	own, begun := f.services*fleetEndpoints, time.Now()
 	if err := waitLong(ctx, "an endpoint is imported", func() error { return seen.endpoints(own + 1) }); err != nil {
 		return sample{}, err
@@ -289,7 +293,11 @@ func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample,
 	if err := waitLong(ctx, "all changes have arrived", seen.none); err != nil {
 		return sample{}, err
 	}
-	fmt.Fprintf(os.Stderr, "servicesync: %d endpoints were imported in %.1f s\n", total, took.Seconds())
+	after, err := f.writes(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	fmt.Fprintf(os.Stderr, "servicesync: %d endpoints were imported in %.1f s, with %d writes\n", total, took.Seconds(), after-before)
 	u, err := usageOf([]*server{sync})
 	live := seen.durations()
 	return sample{

@@ -119,9 +119,11 @@ func newLab(ctx context.Context, cfg config, name string) (*lab.Lab, error) {
 	}
 	l, err := lab.New(ctx, dir)
 	if l != nil {
-		// Their heaps are small here, so that a quarter of what they do would be to
-		// collect garbage.
-		l.APIServerEnv = []string{"GOGC=400"}
+		// A collection in one API server takes half a core for a second, which on two
+		// cores that are full everybody waits for. Where they have cores of their own
+		// nobody would notice; here they do not collect while there is room.
+		l.APIServerEnv = []string{"GOGC=off", "GOMEMLIMIT=6GiB"}
+		l.NoControllers = true // they have no hand in Services without selectors; see answerWhileChanging
 	}
 	return l, err
 }
@@ -140,11 +142,6 @@ func startSync(ctx context.Context, cfg config, transport string, services int) 
 	if err != nil {
 		return nil, err
 	}
-	// A collection in one API server takes half a core for a second, which on two
-	// cores that are full everybody waits for. Where they have cores of their own
-	// nobody would notice; here they do not collect while changes are measured.
-	l.APIServerEnv = []string{"GOGC=off", "GOMEMLIMIT=4GiB"}
-	l.NoControllers = true // they have no hand in Services without selectors; see answerWhileChanging
 	s := &syncBed{lab: l}
 	names := []string{"alpha", "beta"}
 	if transport == throughStore {

@@ -2,6 +2,7 @@ package servicesync
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -102,6 +103,14 @@ func (a *api) place(obj runtime.Object) (rest.Interface, string, error) {
 		return nil, "", fmt.Errorf("find where %T is served: %w", obj, err)
 	}
 	return a.groups[known[0].GroupVersion()], a.resources[known[0]], nil
+}
+
+// inJSON reports whether objects like this one are served in nothing but JSON.
+func (a *api) inJSON(obj runtime.Object) bool {
+	known, _, err := a.scheme.ObjectKinds(obj)
+	return err == nil && slices.ContainsFunc(known, func(k schema.GroupVersionKind) bool {
+		return k.Group == v1alpha1.GroupName || k.Group == mcs.GroupName
+	})
 }
 
 // kindOf is what people call an object's kind.

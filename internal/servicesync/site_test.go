@@ -527,34 +527,45 @@ func TestDeadPeerDelaysNothing(t *testing.T) {
 // A peer whose client hangs, as one does whose credential plugin hangs, keeps
 // nobody from reading others, nor the process from its end.
 func TestHungClientDelaysNothing(t *testing.T) {
-	a, b := newFakeAPI(t), newFakeAPI(t)
-	a.service("shop", "web", "10.0.0.1")
-	b.apply(spaces, "", "shop", `{}`)
-	release, hung := make(chan struct{}), make(chan struct{}, 100)
-	transport := refuses(func() (*http.Response, error) {
-		hung <- struct{}{}
-		<-release // whether or not the request's context has ended
-		return nil, errors.New("released")
-	})
-	source := make(source)
-	start(t, "a", a.config(), nil)
-	pb := start(t, "b", b.config(), func(cfg *Config) {
-		cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
-	})
-	t.Cleanup(func() { close(release) })
-	hanging := peers.Peer{Name: "hanging", Origin: "test", Config: &rest.Config{Host: "http://hanging", Transport: transport}}
-	source <- []peers.Peer{hanging}
-	for range 3 { // kinds of publications
-		<-hung
-	}
-	source <- []peers.Peer{{Name: "a", Origin: "test", Config: a.config()}}
-	b.awaitInUse("shop", "web", "10.0.0.1")
-	hanging.Fingerprint = "another"
-	source <- []peers.Peer{hanging}
-	<-hung
-	pb.stop()
-	if n := strings.Count(pb.log.String(), "is left to itself"); n != 2 {
-		t.Errorf("%d clients are said to hang, want 2", n)
+	for name, c := range map[string]struct {
+		watches bool // that hang, and not lists
+		left    int  // readings that do not end
+	}{"at a list": {false, 0}, "at a watch": {true, 2}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newFakeAPI(t), newFakeAPI(t)
+			a.service("shop", "web", "10.0.0.1")
+			b.apply(spaces, "", "shop", `{}`)
+			release, hung := make(chan struct{}), make(chan struct{}, 100)
+			transport := answers(func(r *http.Request) (*http.Response, error) {
+				if c.watches && r.URL.Query().Get("watch") == "" {
+					return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(
+						`{"apiVersion":"servicesync.xbernetes.io/v1alpha1","kind":"ClusterLeaseList","metadata":{"resourceVersion":"1"},"items":[]}`))}, nil
+				}
+				hung <- struct{}{}
+				<-release // whether or not the request's context has ended
+				return nil, errors.New("released")
+			})
+			source := make(source)
+			start(t, "a", a.config(), nil)
+			pb := start(t, "b", b.config(), func(cfg *Config) {
+				cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
+			})
+			t.Cleanup(func() { close(release) })
+			hanging := peers.Peer{Name: "hanging", Origin: "test", Config: &rest.Config{Host: "http://hanging", Transport: transport}}
+			source <- []peers.Peer{hanging}
+			for range 3 { // kinds of publications
+				<-hung
+			}
+			source <- []peers.Peer{{Name: "a", Origin: "test", Config: a.config()}}
+			b.awaitInUse("shop", "web", "10.0.0.1")
+			hanging.Fingerprint = "another"
+			source <- []peers.Peer{hanging}
+			<-hung
+			pb.stop()
+			if n := strings.Count(pb.log.String(), "is left to itself"); n != c.left {
+				t.Errorf("%d clients are said to hang, want %d", n, c.left)
+			}
+		})
 	}
 }
 
@@ -562,8 +573,10 @@ func TestHungClientDelaysNothing(t *testing.T) {
 // longer read, nobody waits for the next time.
 func TestRefusingPeerStopsAtOnce(t *testing.T) {
 	for name, refusal := range map[string]http.RoundTripper{
-		"no server": refuses(func() (*http.Response, error) { return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED) }),
-		"busy server": refuses(func() (*http.Response, error) {
+		"no server": answers(func(*http.Request) (*http.Response, error) {
+			return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
+		}),
+		"busy server": answers(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody}, nil
 		}),
 	} {
@@ -598,9 +611,9 @@ func TestRefusingPeerStopsAtOnce(t *testing.T) {
 	}
 }
 
-type refuses func() (*http.Response, error)
+type answers func(*http.Request) (*http.Response, error)
 
-func (r refuses) RoundTrip(*http.Request) (*http.Response, error) { return r() }
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
 
 // An API without Services is said to have none, once, and is left as it is.
 func TestNoServices(t *testing.T) {

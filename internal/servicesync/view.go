@@ -64,7 +64,11 @@ func newView[T model.Object](a *api, example T, o viewOptions[T]) (*view[T], err
 			return keys, nil
 		}
 	}
-	informer := cache.NewSharedIndexInformerWithOptions(lw, example, cache.SharedIndexInformerOptions{
+	var read cache.ListerWatcher = lw
+	if a.inJSON(example) {
+		read = atOnce{lw}
+	}
+	informer := cache.NewSharedIndexInformerWithOptions(read, example, cache.SharedIndexInformerOptions{
 		Indexers: indexers, ObjectDescription: fmt.Sprintf("%s of %s", resource, a.config.Host),
 	})
 	if err := informer.SetTransform(func(obj any) (any, error) {
@@ -90,6 +94,13 @@ func newView[T model.Object](a *api, example T, o viewOptions[T]) (*view[T], err
 	}
 	return v, nil
 }
+
+// atOnce reads the first list in one answer. Streamed, each object is an answer of
+// its own, and in JSON each of those is gone through four times.
+type atOnce struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is asked by the informer.
+func (atOnce) IsWatchListSemanticsUnSupported() bool { return true }
 
 // listen tells asked how lists and watches begin; a reflector keeps some of
 // their failures to itself.
