@@ -384,8 +384,8 @@ type arrivals struct {
 	changes  map[string]string       // by address: what it changes
 	took     []time.Duration
 	services map[string]bool // that have a slice
-	sizes    map[string]int  // of slices
-	sum      int             // of those
+	slices   map[string]*discoveryv1.EndpointSlice
+	held     map[string]int // in how many of those each address is
 }
 
 // sentChange is a change that has not arrived yet.
@@ -395,7 +395,7 @@ type sentChange struct {
 }
 
 func newArrivals() *arrivals {
-	return &arrivals{begun: map[string][]sentChange{}, changes: map[string]string{}, services: map[string]bool{}, sizes: map[string]int{}}
+	return &arrivals{begun: map[string][]sentChange{}, changes: map[string]string{}, services: map[string]bool{}, slices: map[string]*discoveryv1.EndpointSlice{}, held: map[string]int{}}
 }
 
 func (a *arrivals) sent(what string, n int) {
@@ -428,7 +428,11 @@ func (a *arrivals) follow(ctx context.Context, c kubernetes.Interface) (func(), 
 			switch {
 			case !ok:
 				fmt.Fprintln(os.Stderr, "servicesync: slices are watched no more:", event.Object)
-			case event.Type != watch.Deleted:
+			case event.Type == watch.Deleted:
+				a.mu.Lock()
+				a.hold(s.Name, nil)
+				a.mu.Unlock()
+			default:
 				a.note(s, time.Now())
 			}
 		}
@@ -440,8 +444,7 @@ func (a *arrivals) note(s *discoveryv1.EndpointSlice, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.services[s.Labels[discoveryv1.LabelServiceName]] = true
-	a.sum += len(s.Endpoints) - a.sizes[s.Name]
-	a.sizes[s.Name] = len(s.Endpoints)
+	a.hold(s.Name, s)
 	for _, e := range s.Endpoints {
 		what, ok := a.changes[e.Addresses[0]]
 		if !ok {
@@ -466,12 +469,31 @@ func (a *arrivals) atLeast(services int) error {
 	return nil
 }
 
+// hold takes a slice as it is now for what it was; nil: it is gone. a.mu is held.
+func (a *arrivals) hold(name string, s *discoveryv1.EndpointSlice) {
+	if s != nil {
+		for _, e := range s.Endpoints {
+			a.held[e.Addresses[0]]++
+		}
+	}
+	if old := a.slices[name]; old != nil {
+		for _, e := range old.Endpoints {
+			if a.held[e.Addresses[0]]--; a.held[e.Addresses[0]] == 0 {
+				delete(a.held, e.Addresses[0])
+			}
+		}
+	}
+	if a.slices[name] = s; s == nil {
+		delete(a.slices, name)
+	}
+}
+
 // endpoints is nil if so many are in slices.
 func (a *arrivals) endpoints(want int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.sum < want {
-		return fmt.Errorf("%d of %d", a.sum, want)
+	if len(a.held) < want {
+		return fmt.Errorf("%d of %d", len(a.held), want)
 	}
 	return nil
 }

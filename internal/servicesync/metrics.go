@@ -64,7 +64,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		pass: histogram("pass_seconds", "How long deciding about one Service and writing what was decided took.",
 			prometheus.ExponentialBuckets(.0001, 3, 11), "cluster"),
 		writes:     counter("writes_total", "Writes, by what was written and whether it was done, was overtaken (conflict) or failed.", "cluster", "kind", "verb", "result"),
-		sweeps:     counter("sweeps_total", "Objects that were removed because what they were made for is confirmed to be gone.", "cluster", "kind"),
+		sweeps:     counter("sweeps_total", "Objects that were removed because what they were made for is confirmed to be gone, or is in other slices.", "cluster", "kind"),
 		holds:      gauge("handovers_held", "Migrations that wait for a gate.", "cluster"),
 		conflicts:  gauge("conflicts", "Services in conflict, by reason.", "cluster", "reason"),
 		kept:       counter("zero_endpoint_moments_avoided_total", "Times at which endpoints were kept in use because there would have been none.", "cluster"),

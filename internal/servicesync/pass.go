@@ -278,7 +278,7 @@ func (s *site) time(in model.Input, w model.Write, noticed time.Time, received m
 			since(s.metrics.propagation.WithLabelValues(own, own, stagePublish), noticed, now)
 		}
 	case *discoveryv1.EndpointSlice:
-		for _, part := range model.Parts(obj) {
+		for _, part := range model.Fresh(obj, in.Local.Slices) {
 			at, live := received[part.Cluster]
 			if !live {
 				continue

@@ -212,7 +212,7 @@ func readOwn(ctx context.Context, a *api, cluster string, wanted func(types.Name
 				parts = []model.Part{{Cluster: model.ClusterID(cluster), Endpoints: e.Endpoints}}
 			}
 			for _, p := range parts {
-				from := string(p.Cluster)
+				from := cmp.Or(string(p.Cluster), "?") // nobody can say any more
 				counts[k][from] += readyAmong(p.Endpoints)
 				if p.Stale != "" {
 					stale[k][from] = true

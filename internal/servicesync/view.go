@@ -95,9 +95,17 @@ func newView[T model.Object](a *api, example T, o viewOptions[T]) (*view[T], err
 	return v, nil
 }
 
-// atOnce reads the first list in one answer. Streamed, each object is an answer of
-// its own, and in JSON each of those is gone through four times.
+// atOnce reads the first list in one answer, as new as a stream would be. Streamed,
+// each object is an answer of its own, and in JSON each of those is gone through
+// four times.
 type atOnce struct{ *cache.ListWatch }
+
+// ListWithContext asks for what there is now: an informer would be content with
+// what the API server has in its cache, and what a peer lacks is taken to be gone.
+func (l atOnce) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	options.ResourceVersion, options.ResourceVersionMatch, options.Limit = "", "", 0
+	return l.ListWatch.ListWithContext(ctx, options)
+}
 
 // IsWatchListSemanticsUnSupported is asked by the informer.
 func (atOnce) IsWatchListSemanticsUnSupported() bool { return true }

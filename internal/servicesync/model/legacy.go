@@ -46,7 +46,7 @@ func (d *decision) endpoints() *corev1.Endpoints {
 		discoveryv1.LabelSkipMirror: "true",
 		endpointsManagedBy:          v1alpha1.ManagedBy,
 	}
-	found := gather(slices.Collect(maps.Values(d.slices)))
+	found := gather(slices.SortedFunc(maps.Values(d.slices), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) }))
 	kinds := slices.SortedFunc(maps.Keys(found), func(a, b kind) int {
 		return cmp.Or(cmp.Compare(a.family, b.family), cmp.Compare(a.ports, b.ports))
 	})

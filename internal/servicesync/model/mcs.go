@@ -248,7 +248,8 @@ func (d *decision) derivedSlices(exporters []member, winner member) map[string]*
 	for _, s := range d.in.Local.DerivedSlices {
 		p, known := d.in.Peers[ClusterID(s.Labels[v1alpha1.LabelCluster])]
 		unheard := !known || !p.Synced || p.Published.Service == nil && !p.Confirmed || p.Published.Service != nil && !understood(p.Published.Service)
-		if ClusterID(s.Labels[v1alpha1.LabelCluster]) != d.cfg.Cluster && unheard && !p.Forgotten {
+		ours := s.Labels[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy
+		if ours && ClusterID(s.Labels[v1alpha1.LabelCluster]) != d.cfg.Cluster && unheard && !p.Forgotten {
 			want[s.Name] = unexpired(s)
 		}
 	}
@@ -277,7 +278,7 @@ func (d *decision) shared(id ClusterID, p *v1alpha1.PublishedSlice, headless boo
 	for _, e := range d.endpointsOf(id, p) {
 		s.Endpoints = append(s.Endpoints, importedEndpoint(e))
 	}
-	s.Annotations = map[string]string{v1alpha1.AnnotationFrom: from(id, p.Name, len(s.Endpoints))}
+	s.Annotations = map[string]string{v1alpha1.AnnotationFrom: from(Part{Cluster: id, Slice: p.Name}.name(), len(s.Endpoints))}
 	if d.in.Local.Import != nil {
 		s.OwnerReferences = d.owner()
 	}

@@ -9,14 +9,14 @@ import (
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 )
 
-// plan orders the writes. Endpoints come into use before the Service changes,
-// and leave it afterwards; what the cluster publishes of itself comes last, for
+// plan orders the writes. Slices with more ready endpoints are written before the
+// Service changes, and those with fewer afterwards; what the cluster publishes of itself comes last, for
 // it says what is true.
 func (d *decision) plan() Result {
 	if d.inScope {
 		grow, shrink := []Write(nil), []Write(nil)
 		if !d.drop && (d.svc != nil || d.service == nil) { // all go with a Service that is gone
-			grow, shrink = compareSlices(d.have, d.pack(d.slices))
+			grow, shrink = compareSlices(d.have, d.bundle(d.slices))
 		}
 		d.writes = append(d.writes, grow...)
 		d.planService()

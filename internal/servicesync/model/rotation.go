@@ -168,7 +168,7 @@ func (d *decision) heardAll() bool {
 			return false
 		}
 	}
-	return true
+	return len(d.in.Peers) > 0
 }
 
 // retain keeps what is there of a cluster as it is.
@@ -213,7 +213,8 @@ func (d *decision) readyInUse() int { return d.ready + d.readyAmong(d.slices) }
 func (d *decision) readyAmong(all map[string]*discoveryv1.EndpointSlice) int {
 	n := 0
 	for _, s := range all {
-		if d.in.Peers[ClusterID(s.Labels[v1alpha1.LabelCluster])].Health != Expired {
+		// Nobody can say of those that are nobody's whether they are still there.
+		if id := ClusterID(s.Labels[v1alpha1.LabelCluster]); id != "" && d.in.Peers[id].Health != Expired {
 			n += readyIn(s)
 		}
 	}

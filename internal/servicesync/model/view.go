@@ -68,7 +68,7 @@ func (d *decision) look() {
 			own = append(own, s)
 		}
 	}
-	d.ours = d.unpack(d.have)
+	d.ours = d.unbundle(d.have)
 	d.own = gather(own)
 	d.lookAtOwn()
 	for _, id := range slices.Sorted(maps.Keys(d.in.Peers)) {
