@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -533,6 +534,16 @@ func (s *syncBed) firstAnswers(ctx context.Context) ([]time.Duration, error) {
 	}
 	caller, err := s.b.NewCaller("probe."+syncNamespace+".svc.cluster.local", 80)
 	if err != nil {
+		return nil, err
+	}
+	// Until kube-proxy knows of a Service, calls of it get no answer at all, and are
+	// tried again after a second: it is a change of endpoints that is measured.
+	if err := waitLong(ctx, "requests are refused", func() error {
+		if _, err := caller.Get(ctx); !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("they are not: %w", err)
+		}
+		return nil
+	}); err != nil {
 		return nil, err
 	}
 	var took []time.Duration

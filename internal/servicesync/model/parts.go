@@ -17,7 +17,7 @@ import (
 // controllers have those of several pods share them: what an API server and
 // each node's proxy do at a Service grows with the slices more than with the
 // endpoints. All decisions are made about parts, which are slices of one
-// published slice each; only what is read and what is written is packed.
+// published slice each; only what is read and what is written is bundled.
 
 // Part is what an EndpointSlice has of one published slice of a cluster.
 type Part struct {
@@ -231,17 +231,9 @@ func compareSlices(have, want map[string]*discoveryv1.EndpointSlice) (grow, shri
 			continue
 		}
 		next.ObjectMeta = merged(old.ObjectMeta, next.ObjectMeta)
-		if same(old, next) {
-			continue
+		if !same(old, next) {
+			r.update(old, next, all)
 		}
-		of := clustersOf(append(Fresh(next, all), Fresh(old, []*discoveryv1.EndpointSlice{next})...))
-		c := change{Write{Update, Own, next, old, "follow the endpoints of " + join(of)}, name, nil, readyIn(next) >= readyIn(old)}
-		for _, p := range Parts(old) {
-			if home := r.home[p.name()]; home != "" && home != name {
-				c.moves = append(c.moves, p.name())
-			}
-		}
-		r.changes = append(r.changes, c)
 	}
 	growing := func(c change) bool { return c.grows && r.safe(c) }
 	for w, ok := r.next(growing); ok; w, ok = r.next(growing) {
@@ -265,6 +257,21 @@ func compareSlices(have, want map[string]*discoveryv1.EndpointSlice) (grow, shri
 		shrink = append(shrink, Write{Delete, Own, have[name], nil, why})
 	}
 	return grow, shrink
+}
+
+// update adds the change of one slice, of all that there are.
+func (r *regrouping) update(old, next *discoveryv1.EndpointSlice, all []*discoveryv1.EndpointSlice) {
+	of := clustersOf(append(Fresh(next, all), Fresh(old, []*discoveryv1.EndpointSlice{next})...))
+	if len(of) == 0 { // what is said of them has changed
+		of = clustersOf(Parts(next))
+	}
+	c := change{Write{Update, Own, next, old, "follow the endpoints of " + join(of)}, old.Name, nil, readyIn(next) >= readyIn(old)}
+	for _, p := range Parts(old) {
+		if home := r.home[p.name()]; home != "" && home != old.Name {
+			c.moves = append(c.moves, p.name())
+		}
+	}
+	r.changes = append(r.changes, c)
 }
 
 // safe reports whether all that moves away with a change is where it is to be.
