@@ -10,8 +10,8 @@ import (
 )
 
 // plan orders the writes. Slices with more ready endpoints are written before the
-// Service changes, and those with fewer afterwards; what the cluster publishes of itself comes last, for
-// it says what is true.
+// Service changes, and those with fewer afterwards; what the cluster publishes of
+// itself comes last, for it says what is true.
 func (d *decision) plan() Result {
 	if d.inScope {
 		grow, shrink := []Write(nil), []Write(nil)
