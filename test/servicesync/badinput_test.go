@@ -82,6 +82,7 @@ func withoutGroup(t *testing.T) string {
 // TestBadPeers shows for each bad peer that what is wrong is said where people
 // look, and that the good peer is followed as if nothing were.
 func TestBadPeers(t *testing.T) {
+	directOnly(t)
 	for name, bad := range badPeers {
 		t.Run(name, func(t *testing.T) {
 			all := clusters(t)
@@ -206,6 +207,7 @@ func expectEvent(t *testing.T, c *lab.Cluster, ns, service string, words ...stri
 // TestOverlappingPodRanges shows that two clusters that give out the same
 // addresses are told so.
 func TestOverlappingPodRanges(t *testing.T) {
+	directOnly(t)
 	all := clusters(t)
 	a, b := all[0], all[1]
 	ns := namespaceIn(t, namespaceName(t), a, b)
@@ -218,6 +220,7 @@ func TestOverlappingPodRanges(t *testing.T) {
 // TestMissingRightsAtHome shows that a right that the controller lacks in its
 // own cluster is named.
 func TestMissingRightsAtHome(t *testing.T) {
+	directOnly(t)
 	all := clusters(t)
 	a, b := all[0], all[1]
 	role := &rbacv1.ClusterRole{

@@ -32,6 +32,15 @@ type controller struct {
 // all tests hold for both. Gamma's API server is the store then.
 func throughStore() bool { return os.Getenv("XB_TRANSPORT") == "store" }
 
+// directOnly skips a test of what is only so where clusters read each other's
+// API servers and publish in their own.
+func directOnly(t *testing.T) {
+	t.Helper()
+	if throughStore() {
+		t.Skip("it is about clusters that read each other's API servers")
+	}
+}
+
 // startAll starts a controller in each of the clusters, peers of one another, until
 // the test ends. env and args go to each.
 func startAll(t testing.TB, env, args []string, in ...*lab.Cluster) []*controller {

@@ -345,6 +345,7 @@ func TestRollingRestart(t *testing.T) {
 // endpoints that it knows, which are marked as stale, and takes up the news
 // when there is some.
 func TestPeerIsGone(t *testing.T) {
+	directOnly(t)
 	a, b := nodes(t)
 	ns := namespaceIn(t, namespaceName(t), a, b)
 	gate, err := a.NewGate()
