@@ -152,7 +152,6 @@ func TestSharedSlices(t *testing.T) {
 
 	t.Log("both are back, and one is taken away")
 	in = shared(sizes)
-	delete(sizes, "b")
 	set("b", func(p *model.Peer) { p.Published = model.Published{} })
 	pass(in)
 	expect("c=20,d=20,e=20,f=20", "g=20,h=20,i=20,j=20")
