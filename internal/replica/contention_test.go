@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -24,11 +25,28 @@ type distant struct {
 	journal.Store
 	r              time.Duration
 	appends, reads atomic.Int64
+	away           atomic.Bool // the store answers nothing
+}
+
+// reach is the way to the store. While that is away it is tried again and
+// again, as the S3 driver does, until ctx ends.
+func (d *distant) reach(ctx context.Context) error {
+	for d.away.Load() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rand.N(time.Second)):
+		}
+	}
+	time.Sleep(d.r / 2)
+	return nil
 }
 
 func (d *distant) Append(ctx context.Context, slot journal.Slot, rec []byte) error {
 	d.appends.Add(1)
-	time.Sleep(d.r / 2)
+	if err := d.reach(ctx); err != nil {
+		return err
+	}
 	err := d.Store.Append(ctx, slot, rec)
 	time.Sleep(d.r / 2)
 	if errors.Is(err, journal.ErrTaken) {
@@ -39,7 +57,9 @@ func (d *distant) Append(ctx context.Context, slot journal.Slot, rec []byte) err
 
 func (d *distant) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
 	d.reads.Add(int64(limit)) // the S3 driver asks for each slot
-	time.Sleep(d.r / 2)
+	if err := d.reach(ctx); err != nil {
+		return nil, err
+	}
 	recs, err := d.Store.Read(ctx, from, limit)
 	time.Sleep(d.r / 2)
 	return recs, err
@@ -49,7 +69,8 @@ func (d *distant) Read(ctx context.Context, from journal.Slot, limit int) ([][]b
 type writer struct {
 	store *distant
 	*replica.Replica
-	stop func()
+	stop  func()
+	pause time.Duration // of a client between two writes
 
 	mu    sync.Mutex
 	wrote []span // guarded by mu
@@ -65,10 +86,11 @@ func crowd(t *testing.T, distances ...time.Duration) (store *memlog.Store, write
 		ctx, cancel := context.WithCancel(t.Context())
 		w := &writer{store: &distant{Store: store.Open(), r: d}}
 		w.Replica = replica.New(replica.Config{
-			Store:    w.store,
-			Notifier: notify.NewPolling(100*time.Millisecond, time.Second),
-			Logger:   slog.New(slog.DiscardHandler),
-			Timeout:  time.Minute,
+			Store:     w.store,
+			Notifier:  notify.NewPolling(100*time.Millisecond, time.Second),
+			Logger:    slog.New(slog.DiscardHandler),
+			Timeout:   time.Minute,
+			Snapshots: replica.SnapshotPolicy{EveryBytes: 1 << 40}, // none: its compressor is shared with other tests
 		})
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(ctx) }()
@@ -102,6 +124,7 @@ func (w *writer) work(t *testing.T, start time.Time, until time.Duration, client
 				w.mu.Lock()
 				w.wrote = append(w.wrote, span{from, time.Since(start) - from})
 				w.mu.Unlock()
+				time.Sleep(w.pause)
 			}
 		})
 	}
@@ -206,6 +229,51 @@ func TestTurnsOfTheGone(t *testing.T) {
 					}
 					if p95, _ := w.percentile(0.95, 40*time.Second); p95 > 8 {
 						t.Errorf("%v away: p95 is %.1f round trips long after", w.store.r, p95)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAfterOutages: how long a store was away says nothing of how far it is.
+// Once it is back every writer gets its writes through, whoever was first.
+func TestAfterOutages(t *testing.T) {
+	const (
+		r       = 8 * time.Millisecond
+		outages = 8
+		away    = 10 * time.Second
+		back    = 20 * time.Second
+		settle  = 3 * time.Second // after which the outage is over for all
+	)
+	for _, clients := range []int{1, 2, 16} {
+		t.Run(fmt.Sprint(clients, " clients"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, writers := crowd(t, r, 9*r/8)
+				start := time.Now()
+				var busy sync.WaitGroup
+				for i, w := range writers {
+					w.pause = time.Duration(1+10*i) * 3 * time.Millisecond // so that no turns are asked for
+					busy.Go(func() { w.work(t, start, outages*(away+back), clients) })
+				}
+				for range outages {
+					for _, w := range writers {
+						w.store.away.Store(true)
+					}
+					time.Sleep(away)
+					for _, w := range writers {
+						w.store.away.Store(false)
+					}
+					time.Sleep(back)
+				}
+				busy.Wait()
+				for _, w := range writers {
+					w.stop()
+					for _, s := range w.wrote {
+						phase := s.from % (away + back)
+						if phase > away+settle && phase < away+back-settle && s.took > 100*r {
+							t.Errorf("%v away: %v after the store was back a write took %v", w.store.r, phase-away, s.took)
+						}
 					}
 				}
 			})

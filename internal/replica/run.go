@@ -186,8 +186,8 @@ func (l *loop) pick(now time.Time) (slot journal.Slot, must bool) {
 	slot = l.next
 	if l.turns.contended() {
 		slot = l.turns.aside(now)
-		if slot > reach && l.tail.reading > 0 && l.turns.streak < impatient {
-			return 0, false // we shall be nearer once that Read is done
+		if slot > reach && l.tail.reading > 0 && l.turns.streak < impatient && l.turns.passing(l.turns.trip) < float64(reach-l.state.Slot()) {
+			return 0, false // we shall be near enough once that Read is done
 		}
 		for slot = max(next, min(slot, reach)); !l.free(slot); {
 			slot++

@@ -149,6 +149,9 @@ func (t *turns) taken(now time.Time) bool {
 
 // placed notes how long a batch took to its slot, and whether it lost it.
 func (t *turns) placed(took time.Duration, lost bool) {
+	if t.trip == 0 || took < t.trip {
+		t.trip = took
+	}
 	if lost { // which may have taken a second question
 		t.losses += weight * (1 - t.losses)
 		t.streak++
@@ -156,10 +159,9 @@ func (t *turns) placed(took time.Duration, lost bool) {
 	}
 	t.losses -= weight * t.losses
 	t.streak = 0
-	if t.trip == 0 || took < t.trip {
-		t.trip = took
-	}
-	t.trip += (took - t.trip) / 8
+	// What took much longer was asked more than once, or met an outage: that
+	// says nothing of how far the journal is.
+	t.trip += (min(took, 2*t.trip) - t.trip) / 8
 }
 
 // found notes that a Read, sent at began, found this slot to be the last.
@@ -216,11 +218,14 @@ func (t *turns) lead(r *roster) journal.Slot {
 	return journal.Slot(1.2 * ratio * float64(len(r.busy)))
 }
 
+// passing is how many slots are filled in a time.
+func (t *turns) passing(d time.Duration) float64 { return t.rate * d.Seconds() }
+
 // aside is the slot for a batch of ours that has no turn: the next, or where
 // slots are being lost, past those that others fill until it arrives, and there
 // at a place of our own among the writers seen lately.
 func (t *turns) aside(now time.Time) journal.Slot {
-	pass := t.rate * (now.Sub(t.seen) + t.trip/2).Seconds()
+	pass := t.passing(now.Sub(t.seen) + t.trip/2)
 	calm := t.losses < crowded || now.Sub(t.times[t.last%brisk]) > 2*t.trip
 	if calm && pass < 1 {
 		return t.last + 1

@@ -129,3 +129,52 @@ func TestTurn(t *testing.T) {
 		t.Error("a turn for a writer that is not busy")
 	}
 }
+
+// TestTripOfAnOutage: how long a store was away says nothing of how far it is.
+func TestTripOfAnOutage(t *testing.T) {
+	const r = 10 * time.Millisecond
+	var x turns
+	for range 10 {
+		x.placed(r, false)
+	}
+	for range pipeline { // what was under way
+		x.placed(35*time.Second, false)
+	}
+	if x.trip > 2*r {
+		t.Errorf("the round trip was %v, and is %v after an outage", r, x.trip)
+	}
+	for range 100 { // the store has moved away
+		x.placed(10*r, false)
+	}
+	if x.trip < 9*r {
+		t.Errorf("the round trip has been %v for long, and is taken for %v", 10*r, x.trip)
+	}
+	x.placed(r, true)
+	if x.trip != r {
+		t.Errorf("a batch lost within %v, the round trip is taken for %v", r, x.trip)
+	}
+}
+
+// TestPickFarFromTheTail: a batch waits for a Read that is under way only where
+// that can bring its slot within reach. Others fill slots so fast here that no
+// Read ever will.
+func TestPickFarFromTheTail(t *testing.T) {
+	l := &loop{Replica: &Replica{info: journal.Info{Depth: span}}, state: mvcc.New(), ready: true}
+	now := time.Now()
+	for slot := journal.Slot(1); slot <= 100; slot++ {
+		l.state.Skip(slot)
+		l.turns.applied(slot, 2, false, 0, now)
+	}
+	l.turns.me, l.turns.rate, l.turns.seen = 1, 1000, now
+	l.tail.reading = 1
+	for _, trip := range []time.Duration{200 * time.Millisecond, time.Second, 8 * time.Second} {
+		l.turns.trip = trip
+		if slot, _ := l.pick(now); slot <= 100 || slot > 100+span {
+			t.Errorf("with a round trip of %v a batch goes to slot %d; want one of the %d after 100", trip, slot, span)
+		}
+	}
+	l.turns.trip, l.turns.seen = 20*time.Millisecond, now.Add(-time.Second)
+	if slot, _ := l.pick(now); slot != 0 {
+		t.Errorf("a batch goes to slot %d, as seen a second ago; want it to wait for the Read", slot)
+	}
+}
