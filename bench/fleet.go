@@ -260,7 +260,7 @@ func (f *fleet) startSync(cfg config) (*server, error) {
 			return nil, err
 		}
 	}
-	return launch(f.lab.Dir, "servicesync", []string{"NSTOWATCH=" + syncNamespace}, cfg.xb, syncArgs(f.own, dir)...)
+	return launch(f.lab.Dir, "servicesync", []string{"NSTOWATCH=" + syncNamespace}, cfg.xb, append(syncArgs(f.own), "--peers", dir)...)
 }
 
 // importAll waits for all endpoints, and changes some meanwhile, from the first one

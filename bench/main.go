@@ -20,6 +20,7 @@ import (
 // config is what a run is told.
 type config struct {
 	xb, bin, dir string
+	original     string
 	rounds       int
 	scale        float64
 	clients      int
@@ -40,6 +41,7 @@ var suites = []suite{
 	{"start", startUp},
 	{"servicesync", serviceSync},
 	{"fleet", fleetRounds},
+	{"original", besideOriginal},
 	{"gateway", gateway},
 }
 
@@ -56,7 +58,8 @@ func main() {
 	flag.IntVar(&cfg.rounds, "rounds", 5, "rounds of each system, alternating")
 	flag.Float64Var(&cfg.scale, "scale", 1, "multiplies the number of operations")
 	flag.IntVar(&cfg.clients, "clients", 8, "clients of the Kubernetes API, in kube-api")
-	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, check-perf, kube-api, s3, start, servicesync, fleet, gateway")
+	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, check-perf, kube-api, s3, start, servicesync, fleet, original, gateway")
+	flag.StringVar(&cfg.original, "original", "", "a build of the k8s-endpoints-sync-controller, for the suite original")
 	flag.StringVar(&out, "json", "", "also write the figures to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -82,14 +82,14 @@ func serviceSync(ctx context.Context, cfg config) ([]comparison, error) {
 // syncBed is two clusters with a controller each, and a third for the store.
 type syncBed struct {
 	lab         *lab.Lab
-	a, b        *lab.Cluster
+	clusters    []*lab.Cluster
+	a, b        *lab.Cluster // the first two
 	controllers []*server
 	// How the bench changes a's slices and watches b's: as Kubernetes' own
 	// controllers do, in protobuf.
 	changer, watcher kubernetes.Interface
-	// a's slices as they were last seen, by the number of their Service: who
-	// changes slices has a cache of them.
-	cached []*discoveryv1.EndpointSlice
+	// changeOne makes change number n, which is of Service i.
+	changeOne func(ctx context.Context, i, n int) error
 }
 
 // inProtobuf is a client that speaks as Kubernetes' own controllers do, does not
@@ -97,7 +97,7 @@ type syncBed struct {
 func inProtobuf(c *lab.Cluster) (kubernetes.Interface, error) {
 	config := rest.CopyConfig(c.Config)
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
-	config.QPS, config.DisableCompression = -1, true
+	config.QPS, config.DisableCompression, config.WarningHandler = -1, true, rest.NoWarnings{}
 	return kubernetes.NewForConfig(config)
 }
 
@@ -137,80 +137,109 @@ func closeLab(l *lab.Lab) {
 	}
 }
 
+// newBed starts clusters of these names in a lab. The first two are a and b, and
+// have the namespace.
+func newBed(ctx context.Context, l *lab.Lab, onNetwork bool, names ...string) (*syncBed, error) {
+	s := &syncBed{lab: l}
+	for i, name := range names {
+		c, err := l.StartCluster(ctx, i+1, name, onNetwork)
+		if err == nil {
+			err = c.InstallCRDs(ctx)
+		}
+		if err != nil {
+			return s, err
+		}
+		s.clusters = append(s.clusters, c)
+	}
+	s.a, s.b = s.clusters[0], s.clusters[1]
+	for _, c := range s.clusters[:2] {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: syncNamespace}}
+		if _, err := c.Client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+			return s, err
+		}
+	}
+	var err error
+	if s.changer, err = inProtobuf(s.a); err == nil {
+		s.watcher, err = inProtobuf(s.b)
+	}
+	return s, err
+}
+
 // startSync starts the clusters and, once a has its Services, the controllers.
 func startSync(ctx context.Context, cfg config, transport string, services int) (*syncBed, error) {
 	l, err := newLab(ctx, cfg, "servicesync")
 	if err != nil {
 		return nil, err
 	}
-	s := &syncBed{lab: l}
 	names := []string{"alpha", "beta"}
 	if transport == throughStore {
 		names = append(names, "store")
 	}
-	all := make([]*lab.Cluster, 0, len(names))
-	for i, name := range names {
-		c, err := l.StartCluster(ctx, i+1, name, lab.CanHaveNodes() == nil)
-		if err == nil {
-			err = c.InstallCRDs(ctx)
-		}
-		if err != nil {
-			s.close()
-			return nil, err
-		}
-		all = append(all, c)
+	s, err := newBed(ctx, l, lab.CanHaveNodes() == nil, names...)
+	if err == nil {
+		err = s.prepare(ctx, services)
 	}
-	s.a, s.b = all[0], all[1]
-	if s.changer, err = inProtobuf(s.a); err == nil {
-		s.watcher, err = inProtobuf(s.b)
+	if err == nil {
+		err = s.startXB(cfg)
 	}
 	if err != nil {
 		s.close()
 		return nil, err
 	}
-	if err := s.prepare(ctx, services); err != nil {
-		s.close()
-		return nil, err
-	}
-	for i, own := range all[:2] {
-		dir := filepath.Join(l.Dir, "peers-of-"+own.Name)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, err
-		}
-		args := syncArgs(own, dir)
-		if transport == throughStore {
-			args = append(args, "--store", all[2].Kubeconfig())
-		} else if peer := all[1-i]; true {
-			if err := peer.WriteKubeconfig(filepath.Join(dir, peer.Name), peer.Config.Host, peer.Config.BearerToken); err != nil {
-				return nil, err
-			}
-		}
-		c, err := launch(l.Dir, "servicesync-"+own.Name, []string{"NSTOWATCH=" + syncNamespace}, cfg.xb, args...)
-		if err != nil {
-			s.close()
-			return nil, err
-		}
-		s.controllers = append(s.controllers, c)
-	}
 	return s, nil
 }
 
-func syncArgs(own *lab.Cluster, peers string) []string {
-	return []string{"servicesync", "--kubeconfig", own.Kubeconfig(), "--cluster", own.Name, "--peers", peers}
-}
-
-// prepare makes the namespace in both clusters, and the Services with their
-// slices in a: no controller of Kubernetes has a hand in those.
-func (s *syncBed) prepare(ctx context.Context, services int) error {
-	for _, c := range []*lab.Cluster{s.a, s.b} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: syncNamespace}}
-		if _, err := c.Client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+// startXB starts an xb servicesync in a and in b. They meet in the third cluster,
+// if there is one.
+func (s *syncBed) startXB(cfg config) error {
+	for i, own := range s.clusters[:2] {
+		dir, err := s.peersOf(own, s.clusters[1-i])
+		if err != nil {
 			return err
 		}
+		where := []string{"--peers", dir}
+		if len(s.clusters) > 2 {
+			where = []string{"--store", s.clusters[2].Kubeconfig()}
+		}
+		args := append(syncArgs(own), where...)
+		c, err := launch(s.lab.Dir, "servicesync-"+own.Name, []string{"NSTOWATCH=" + syncNamespace}, cfg.xb, args...)
+		if err != nil {
+			return err
+		}
+		s.controllers = append(s.controllers, c)
 	}
-	s.cached = make([]*discoveryv1.EndpointSlice, services)
+	return nil
+}
+
+// peersOf is a folder with the kubeconfig of a cluster's one peer.
+func (s *syncBed) peersOf(own, peer *lab.Cluster) (dir string, err error) {
+	dir = filepath.Join(s.lab.Dir, "peers-of-"+own.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	return dir, peer.WriteKubeconfig(filepath.Join(dir, peer.Name), peer.Config.Host, peer.Config.BearerToken)
+}
+
+func syncArgs(own *lab.Cluster) []string {
+	return []string{"servicesync", "--kubeconfig", own.Kubeconfig(), "--cluster", own.Name}
+}
+
+// prepare makes the Services with their slices in a: no controller of Kubernetes
+// has a hand in those.
+func (s *syncBed) prepare(ctx context.Context, services int) error {
+	// Slices as they were last seen: who changes slices has a cache of them.
+	cached := make([]*discoveryv1.EndpointSlice, services)
+	s.changeOne = func(ctx context.Context, i, n int) error {
+		cached[i].Endpoints[lastEndpoint].Addresses[0] = changed(n)
+		written, err := s.changer.DiscoveryV1().EndpointSlices(syncNamespace).Update(ctx, cached[i], metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		cached[i] = written
+		return nil
+	}
 	return inParallel(ctx, perSliceWorker, services, func(ctx context.Context, i int) (err error) {
-		s.cached[i], err = createSliced(ctx, s.changer, fmt.Sprintf("s-%d", i), endpointsEach, func(e int) string { return address(i, e) })
+		cached[i], err = createSliced(ctx, s.changer, fmt.Sprintf("s-%d", i), endpointsEach, func(e int) string { return address(i, e) })
 		return err
 	})
 }
@@ -365,17 +394,6 @@ func (s *syncBed) change(ctx context.Context, seen *arrivals, services, from, to
 		})
 	}
 	return changes.Wait()
-}
-
-// changeOne makes change number n, in the slice of Service i.
-func (s *syncBed) changeOne(ctx context.Context, i, n int) error {
-	s.cached[i].Endpoints[lastEndpoint].Addresses[0] = changed(n)
-	written, err := s.changer.DiscoveryV1().EndpointSlices(syncNamespace).Update(ctx, s.cached[i], metav1.UpdateOptions{})
-	if err != nil {
-		return err
-	}
-	s.cached[i] = written
-	return nil
 }
 
 // arrivals notes when changes were sent, and when the slice elsewhere had them.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -109,7 +108,11 @@ func (c *controller) start(t testing.TB) {
 func (c *controller) command(t testing.TB) (argv, env []string) {
 	t.Helper()
 	if original := os.Getenv("XB_ORIGINAL"); original != "" {
-		return c.original(t, original)
+		argv, env, err := c.own.Original(original, c.peers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return argv, env
 	}
 	xb, err := lab.Program(t.Context(), "xb")
 	if err != nil {
@@ -127,35 +130,6 @@ func (c *controller) command(t testing.TB) (argv, env []string) {
 		argv = append(argv, "--log-level", level)
 	}
 	return append(argv, c.args...), nil
-}
-
-// original runs the original as if in a pod: its folders, which are fixed, are
-// mounted for it alone.
-func (c *controller) original(t testing.TB, program string) (argv, env []string) {
-	t.Helper()
-	account := t.TempDir()
-	for name, data := range map[string]string{"token": c.own.Config.BearerToken, "namespace": "kube-system"} {
-		if err := os.WriteFile(filepath.Join(account, name), []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ca, err := os.ReadFile(c.own.CAFile())
-	if err == nil {
-		err = os.WriteFile(filepath.Join(account, "ca.crt"), ca, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	mount := fmt.Sprintf(`set -e
-mount -t tmpfs tmpfs /mnt && mkdir /mnt/peers && cp %s/* /mnt/peers/
-mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && cp %s/* /run/secrets/kubernetes.io/serviceaccount/
-mount -t tmpfs tmpfs /etc && mkdir /etc/kubeconfigs && cp /mnt/peers/* /etc/kubeconfigs/
-exec %s`, c.peers, account, program)
-	host, port, err := net.SplitHostPort(c.own.Config.Host[len("https://"):])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []string{"unshare", "-m", "sh", "-c", mount}, []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port}
 }
 
 // eventually waits until check is nil, as long as all controllers live, for a minute at most: on an idle
