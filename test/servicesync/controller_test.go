@@ -21,6 +21,7 @@ type controller struct {
 	peers string // folder of the peers' kubeconfigs
 	local string // kubeconfig of its own cluster
 	lease string // how long its silence says nothing
+	store string // kubeconfig of the store, if they meet there
 
 	publications string // namespace of what it publishes, of this test alone
 	env          []string
@@ -64,6 +65,9 @@ func newController(t testing.TB, own *lab.Cluster, env, args []string) *controll
 	c := &controller{own: own, peers: filepath.Join(dir, "peers"), local: own.Kubeconfig(), lease: "40s", publications: "sync-" + fingerprint(t.Name()), env: env, args: args}
 	if err := os.Mkdir(c.peers, 0o755); err != nil {
 		t.Fatal(err)
+	}
+	if throughStore() {
+		c.store = world.clusters[2].Kubeconfig()
 	}
 	return c
 }
@@ -122,7 +126,7 @@ func (c *controller) command(t testing.TB) (argv, env []string) {
 		"--identity", "test", // it leads again at once where it was killed
 		"--stable-for", "500ms", "--lease", c.lease, "--listen", ""}
 	if throughStore() {
-		argv = append(argv, "--store", world.clusters[2].Kubeconfig())
+		argv = append(argv, "--store", c.store)
 	} else {
 		argv = append(argv, "--peers", c.peers)
 	}

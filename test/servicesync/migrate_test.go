@@ -3,12 +3,14 @@ package servicesync
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	gosync "sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
@@ -224,10 +226,7 @@ func killedAtWrites(t *testing.T, env []string, in ...*lab.Cluster) []*controlle
 	t.Helper()
 	var all []*controller
 	for _, own := range in {
-		gate, err := own.NewGate()
-		if err != nil {
-			t.Fatal(err)
-		}
+		gate := newGate(t, own)
 		c := newController(t, own, env, nil)
 		c.local = c.peers + ".own"
 		if err := own.WriteKubeconfig(c.local, gate.URL, own.Config.BearerToken); err != nil {
@@ -345,46 +344,87 @@ func TestRollingRestart(t *testing.T) {
 // endpoints that it knows, which are marked as stale, and takes up the news
 // when there is some.
 func TestPeerIsGone(t *testing.T) {
-	directOnly(t)
 	a, b := nodes(t)
-	ns := namespaceIn(t, namespaceName(t), a, b)
-	gate, err := a.NewGate()
+	type cut struct {
+		name string
+		gate func(t *testing.T, own, far *controller) *lab.Gate
+		// Who imports knows of nobody where it starts while it is cut off. Then it
+		// leaves everything as it is.
+		blind bool
+	}
+	cuts := []cut{{"the importer cannot reach the peer", func(t *testing.T, _, far *controller) *lab.Gate {
+		gate := newGate(t, a)
+		far.addPeer(t, a, gate.URL)
+		return gate
+	}, false}}
+	if throughStore() {
+		cuts = []cut{
+			{"the importer cannot reach the store", func(t *testing.T, _, far *controller) *lab.Gate { return far.storeBehindGate(t) }, true},
+			{"the publisher cannot reach the store", func(t *testing.T, own, _ *controller) *lab.Gate { return own.storeBehindGate(t) }, false},
+		}
+	}
+	for _, c := range cuts {
+		t.Run(c.name, func(t *testing.T) {
+			ns := namespaceIn(t, namespaceName(t), a, b)
+			env := []string{"NSTOWATCH=" + ns}
+			own, far := newController(t, a, env, nil), newController(t, b, env, nil)
+			own.addPeer(t, b, b.Config.Host)
+			gate := c.gate(t, own, far)
+			own.start(t)
+			far.start(t)
+			m := &move{t: t, a: a, b: b, ns: ns, controllers: []*controller{own, far}}
+			createService(t, a, ns, "web")
+			m.podA = addPod(t, a, ns, "web", "web-a")
+			m.expect(m.podA)
+			m.call(b)
+			gate.Cut()
+			if c.blind {
+				expectMarks(t, b, ns, true)
+			}
+			far.Kill() // nothing that it remembers may be needed
+			far.start(t)
+			expectMarks(t, b, ns, true)
+			next := m.heir(a, "web-a2")
+			expectRotation(t, a, ns, "web", m.podA, next)
+			gate.Mend()
+			expectRotation(t, b, ns, "web", m.podA, next)
+			expectMarks(t, b, ns, false)
+		})
+	}
+}
+
+// newGate opens a gate before a cluster's API server.
+func newGate(t *testing.T, c *lab.Cluster) *lab.Gate {
+	t.Helper()
+	gate, err := c.NewGate()
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"NSTOWATCH=" + ns}
-	own, far := newController(t, a, env, nil), newController(t, b, env, nil)
-	own.addPeer(t, b, b.Config.Host)
-	far.addPeer(t, a, gate.URL)
-	own.start(t)
-	far.start(t)
-	m := &move{t: t, a: a, b: b, ns: ns, controllers: []*controller{own, far}}
-	createService(t, a, ns, "web")
-	m.podA = addPod(t, a, ns, "web", "web-a")
-	m.expect(m.podA)
-	m.call(b)
-	gate.Cut()
-	far.Kill() // nothing that it remembers may be needed
-	far.start(t)
-	eventually(t, "the endpoints are marked as stale", func(ctx context.Context) error {
-		all, err := slicesOf(ctx, b, ns, "web")
-		for _, s := range all {
-			if s.Annotations["servicesync.xbernetes.io/stale"] != "" {
-				return nil
-			}
-		}
-		return fmt.Errorf("%d slices %v", len(all), err)
-	})
-	next := m.heir(a, "web-a2")
-	expectRotation(t, a, ns, "web", m.podA, next)
-	gate.Mend()
-	expectRotation(t, b, ns, "web", m.podA, next)
-	eventually(t, "the mark is gone", func(ctx context.Context) error {
-		all, err := slicesOf(ctx, b, ns, "web")
-		for _, s := range all {
-			if s.Annotations["servicesync.xbernetes.io/stale"] != "" {
-				return fmt.Errorf("slice %s is marked", s.Name)
-			}
+	return gate
+}
+
+// storeBehindGate has the controller reach the store through a gate.
+func (c *controller) storeBehindGate(t *testing.T) *lab.Gate {
+	t.Helper()
+	store := world.clusters[2]
+	gate := newGate(t, store)
+	c.store = c.peers + ".store"
+	if err := store.WriteKubeconfig(c.store, gate.URL, store.Config.BearerToken); err != nil {
+		t.Fatal(err)
+	}
+	return gate
+}
+
+// expectMarks waits until slices of the Service web are marked as stale, or none is.
+func expectMarks(t *testing.T, c *lab.Cluster, ns string, want bool) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("it is %v that endpoints are marked as stale", want), func(ctx context.Context) error {
+		all, err := slicesOf(ctx, c, ns, "web")
+		marked := slices.ContainsFunc(all, func(s discoveryv1.EndpointSlice) bool {
+			return s.Annotations["servicesync.xbernetes.io/stale"] != ""
+		})
+		if err == nil && marked != want {
+			err = fmt.Errorf("of %d slices", len(all))
 		}
 		return err
 	})
