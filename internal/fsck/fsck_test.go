@@ -220,6 +220,24 @@ func TestLateRecord(t *testing.T) {
 	}
 }
 
+// TestFillers: batches with nothing in them have no number, and are no copies of
+// one another.
+func TestFillers(t *testing.T) {
+	b := newBench(t)
+	h := b.header(7, record.Batch)
+	h.Number = 0
+	for range 2 {
+		b.append(record.Append(nil, &h, mvcc.AppendRequests(nil, nil), false))
+	}
+	if report := check(t, b.store, fsck.Options{}); report.Batches != 2 || report.VoidRecords != 0 {
+		t.Errorf("two batches that fill slots:\n%s", text(t, report))
+	}
+	b.append(record.Append(nil, &h, mvcc.AppendRequests(nil, []*mvcc.Request{put("k", "v")}), false))
+	if report := check(t, b.store, fsck.Options{}); report.Batches != 2 || report.Void["seen-before"] != 1 {
+		t.Errorf("a batch without a number that has something in it:\n%s", text(t, report))
+	}
+}
+
 // TestReplacedSlot: a record that was replaced by another, whole one leaves
 // those behind it void, and that is an error.
 func TestReplacedSlot(t *testing.T) {

@@ -153,9 +153,7 @@ func (l *loop) finish(b *batch) bool {
 		return false
 	}
 	delete(l.open, b.number)
-	if !b.idle() {
-		l.settled = time.Now()
-	}
+	l.settled = time.Now()
 	return true
 }
 

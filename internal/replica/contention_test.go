@@ -236,6 +236,34 @@ func TestTurnsOfTheGone(t *testing.T) {
 	}
 }
 
+// TestHolesOfTheNear: a far writer puts records well ahead of the tail, for a near
+// one to fill the slots below. Where that falls silent, the far one fills them
+// all at once, not one after the other.
+func TestHolesOfTheNear(t *testing.T) {
+	const (
+		r      = 10 * time.Millisecond
+		silent = 10 * time.Second
+	)
+	for _, times := range []int{5, 12, 20} {
+		t.Run(fmt.Sprint(times, " times as far"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, writers := crowd(t, r, time.Duration(times)*r)
+				near, far := writers[0], writers[1]
+				start := time.Now()
+				var busy sync.WaitGroup
+				busy.Go(func() { near.work(t, start, silent, 16) })
+				busy.Go(func() { far.work(t, start, 2*silent, 16) })
+				busy.Wait()
+				near.stop()
+				far.stop()
+				if worst, writes := far.percentile(1, silent-time.Second); worst > 20 || writes == 0 {
+					t.Errorf("of %d writes the slowest took %.1f round trips", writes, worst)
+				}
+			})
+		})
+	}
+}
+
 // TestAfterOutages: how long a store was away says nothing of how far it is.
 // Once it is back every writer gets its writes through, whoever was first.
 func TestAfterOutages(t *testing.T) {
@@ -294,7 +322,7 @@ func TestIdleBesideOthers(t *testing.T) {
 		}
 		busy.Wait()
 		// The far one may have placed records with nothing in them well ahead, and
-		// fills the slots below one after the other.
+		// fills the slots below.
 		time.Sleep(time.Minute)
 		before := make([][2]int64, len(writers))
 		for i, w := range writers {

@@ -32,7 +32,7 @@ type loop struct {
 	known   map[journal.Slot]held       // records above the state's slot
 	lost    map[journal.Slot]bool       // slots above it that others hold, not read yet
 	flying  map[journal.Slot]*batch     // Appends under way
-	open    map[mvcc.BatchNumber]*batch // placed at least once, no outcome yet
+	open    map[mvcc.BatchNumber]*batch // placed at least once, no outcome yet; no fillers
 	again   []*batch                    // lost their slot; to be placed anew, in order
 	placed  chan placement
 	turns   turns     // where batches are placed, beside others
@@ -161,7 +161,9 @@ func (l *loop) launch() {
 		}, l.cfg.CompressFrom)
 		l.next = max(l.next, slot+1)
 		l.flying[slot] = b
-		l.open[b.number] = b
+		if !b.idle() {
+			l.open[b.number] = b
+		}
 		l.group.Go(func() error { return l.place(b) })
 		l.pursue(now)
 	}
@@ -170,8 +172,8 @@ func (l *loop) launch() {
 // pick is the slot for the next batch; 0 for none now. With must it is to be
 // filled even with nothing to say, because it holds others up, or us.
 func (l *loop) pick(now time.Time) (slot journal.Slot, must bool) {
-	if l.tail.empty > l.state.Slot() && l.flying[l.tail.empty] == nil {
-		return l.tail.empty, true // whatever is in flight: that may be waiting for it
+	if slot = l.hole(now); slot != 0 {
+		return slot, true // whatever is in flight: that may be waiting for it
 	}
 	next := l.state.Slot() + 1
 	reach := l.state.Slot() + min(journal.Slot(l.info.Depth), span)
@@ -199,6 +201,31 @@ func (l *loop) pick(now time.Time) (slot journal.Slot, must bool) {
 	return slot, false
 }
 
+// hole is the next slot that holds up records of ours; 0: none. While others
+// write it is the one after the state only, for they fill those above.
+func (l *loop) hole(now time.Time) journal.Slot {
+	first := l.tail.empty
+	if first <= l.state.Slot() {
+		return 0
+	}
+	if l.flying[first] == nil {
+		return first // it was seen to be empty, even if it seemed lost before
+	}
+	if !l.turns.quiet(now) {
+		return 0
+	}
+	last := first
+	for held := range l.known {
+		last = max(last, held)
+	}
+	for slot := first + 1; slot < last; slot++ {
+		if l.free(slot) {
+			return slot
+		}
+	}
+	return 0
+}
+
 // free says that nobody is known to hold a slot, nor are we on the way there.
 func (l *loop) free(slot journal.Slot) bool {
 	_, known := l.known[slot]
@@ -216,7 +243,7 @@ func (l *loop) askTurns(b *batch, now time.Time) uint16 {
 	if len(b.proposals) > 0 {
 		asked = b.proposals[0].until.Add(-l.cfg.Timeout)
 	}
-	if l.waiting() || asked.Sub(l.settled) < l.turns.trip/2 {
+	if len(l.open) > 0 || asked.Sub(l.settled) < l.turns.trip/2 {
 		l.pressed++
 	} else {
 		l.pressed = 0
@@ -227,16 +254,9 @@ func (l *loop) askTurns(b *batch, now time.Time) uint16 {
 	return uint16(min(max(l.turns.trip.Milliseconds(), 1), math.MaxUint16))
 }
 
-// waiting says that a batch with something in it has no outcome yet.
-func (l *loop) waiting() bool {
-	for _, b := range l.open {
-		if !b.idle() {
-			return true
-		}
-	}
-	return false
-}
-
+// nextBatch is what to place next, nil for nothing. With fill it is at least a
+// batch with nothing in it. That has no number: it is void, as it may be, and
+// takes none from the batches above a hole, which would come too late otherwise.
 func (l *loop) nextBatch(fill bool) *batch {
 	for len(l.again) > 0 {
 		b := l.again[0]
@@ -245,17 +265,27 @@ func (l *loop) nextBatch(fill bool) *batch {
 			return b
 		}
 	}
-	for n := range l.open {
-		if l.number+1-n >= mvcc.BatchWindow {
-			return nil // that one would come too late, and be void
+	if l.inWindow() {
+		if proposals := l.queue.take(l.maxBatch()); len(proposals) > 0 {
+			l.number++
+			return &batch{number: l.number, kind: record.Batch, proposals: proposals}
 		}
 	}
-	proposals := l.queue.take(l.maxBatch())
-	if len(proposals) == 0 && !fill {
-		return nil
+	if fill {
+		return &batch{kind: record.Batch}
 	}
-	l.number++
-	return &batch{number: l.number, kind: record.Batch, proposals: proposals}
+	return nil
+}
+
+// inWindow says that no open batch would come too late, and be void, if one with
+// the next number came first.
+func (l *loop) inWindow() bool {
+	for n := range l.open {
+		if l.number+1-n >= mvcc.BatchWindow {
+			return false
+		}
+	}
+	return true
 }
 
 // control makes a batch of a control record and lets it be placed.
@@ -278,9 +308,7 @@ func (l *loop) onPlaced(p placement) error {
 		if p.batch.slot > l.state.Slot() {
 			l.lost[p.batch.slot] = true
 		}
-		if p.batch.idle() {
-			delete(l.open, p.batch.number) // it was to fill the slot, and somebody did
-		} else {
+		if !p.batch.idle() { // else it was to fill the slot, and somebody did
 			l.again = append(l.again, p.batch)
 		}
 		l.fetch()

@@ -18,7 +18,8 @@ import (
 type turns struct {
 	me     mvcc.WriterID
 	last   journal.Slot          // the last slot applied
-	others journal.Slot          // the last that another writer holds
+	others journal.Slot          // the last that another writer holds, ...
+	heard  time.Time             // ... applied at this moment
 	said   journal.Slot          // the last where another writer had something to say
 	seats  [span]seat            // by slot: who holds the last ones
 	plan   [span]roster          // by slot: who takes turns at the next ones
@@ -79,7 +80,7 @@ func (t *turns) applied(slot journal.Slot, by mvcc.WriterID, empty bool, trip ti
 	t.times[slot%brisk] = now
 	t.seats[slot%span] = seat{by, trip}
 	if by != t.me && by != 0 {
-		t.others = slot
+		t.others, t.heard = slot, now
 		if !empty {
 			t.said = slot
 		}
@@ -140,6 +141,10 @@ func (t *turns) standIn(slot journal.Slot) mvcc.WriterID {
 
 // contended says that others have written lately.
 func (t *turns) contended() bool { return t.others != 0 && t.last < t.others+span }
+
+// quiet says that nothing has come from others for so long that they, too, have
+// nothing to say, or are away.
+func (t *turns) quiet(now time.Time) bool { return now.Sub(t.heard) > 2*t.trip }
 
 // taken says that turns are being taken: several writers are busy, and slots
 // pass so fast that it is worth while.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
 )
 
 // apply feeds records to those who take turns: who wrote it, and its round
@@ -152,6 +153,31 @@ func TestTripOfAnOutage(t *testing.T) {
 	x.placed(r, true)
 	if x.trip != r {
 		t.Errorf("a batch lost within %v, the round trip is taken for %v", r, x.trip)
+	}
+}
+
+// TestFillersTakeNoNumber: what fills a hole must never wait for the batches above
+// that hole to be applied.
+func TestFillersTakeNoNumber(t *testing.T) {
+	l := &loop{Replica: &Replica{info: journal.Info{MaxRecord: 1 << 20}}, open: map[mvcc.BatchNumber]*batch{}}
+	l.queue.init()
+	l.number = 1
+	l.open[1] = &batch{number: 1, kind: record.Batch}
+	if _, err := l.queue.add(&mvcc.Request{}, l.maxBatch(), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	l.number = mvcc.BatchWindow
+	for range 2 * mvcc.BatchWindow {
+		if b := l.nextBatch(true); b == nil || b.number != 0 || !b.idle() {
+			t.Fatalf("the batch that fills is %+v; want one without a number, and with nothing in it", b)
+		}
+	}
+	if b := l.nextBatch(false); b != nil {
+		t.Errorf("batch %d, by which number 1 would come too late", b.number)
+	}
+	delete(l.open, 1)
+	if b := l.nextBatch(false); b == nil || b.number != mvcc.BatchWindow+1 || len(b.proposals) != 1 {
+		t.Errorf("once number 1 is done the next batch is %+v", b)
 	}
 }
 
