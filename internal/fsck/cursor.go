@@ -58,7 +58,7 @@ func (c *cursor) apply(rec []byte) step {
 		return s
 	}
 	in := mvcc.Batch{From: c.id, Writer: s.head.Writer, Number: s.head.Number, Requests: s.requests}
-	filler := in.Number == 0 && len(in.Requests) == 0
+	filler := in.Number == 0 && len(in.Requests) == 0 // it does what it is for
 	if s.results = c.state.Apply(s.slot, &in, false); s.results == nil && !filler {
 		s.void = fmt.Errorf("number %d of writer %s: %w", s.head.Number, WriterID(s.head.Writer), errSeen)
 	}

@@ -34,7 +34,8 @@ type LeaseID int64
 // WriterID names one process that proposes records, for one run of it.
 type WriterID uint64
 
-// BatchNumber counts the batches of one writer, from 1.
+// BatchNumber counts the batches of one writer, from 1. One without requests, which
+// only fills a slot, has 0.
 type BatchNumber uint64
 
 // The closed set of errors that a request can end with. Each is the outcome

@@ -84,7 +84,7 @@ func (s *State) Skip(slot journal.Slot) {
 }
 
 // Apply takes in slot, the next one, with its batch. It returns one result a
-// request, in order, or nil if the batch is void: seen before, or too old.
+// request, in order, or nil if the batch changes nothing: seen before, too old, or without a number.
 // With answers false what is only read is not, and results may lack Ops: the
 // state comes out the same.
 func (s *State) Apply(slot journal.Slot, b *Batch, answers bool) []Result {

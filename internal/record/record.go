@@ -43,7 +43,7 @@ var ErrMalformed = errors.New("malformed record")
 type Header struct {
 	Journal journal.ID
 	Writer  mvcc.WriterID
-	Number  mvcc.BatchNumber // of the writer's batches; control records count too
+	Number  mvcc.BatchNumber // of the writer's batches; control records count too, what only fills a slot has 0
 	// Anchor is a slot below the record's own, and AnchorChain the chain
 	// there: the record is void in any other history. It need not be the slot
 	// just before, so that a record can be placed while others are in flight.

@@ -65,7 +65,8 @@ func (l *loop) publish(before mvcc.Revision) {
 // applySlot takes in the record of the next slot. Whatever is wrong with it
 // is wrong on every replica, and makes it void.
 func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
-	defer l.snaps.passed(l, slot, &h)
+	mine := h.ours != nil
+	defer func() { l.snaps.passed(l, len(h.rec), mine) }()
 	var head record.Header
 	var body []byte
 	var err error
@@ -87,7 +88,8 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 	}
 	empty := head.Kind == record.Batch && len(h.body(body)) == 1 // a count of 0
 	l.turns.applied(slot, head.Writer, empty, time.Duration(head.Turns)*time.Millisecond, time.Now())
-	if head.Writer == l.writer && h.ours == nil {
+	mine = head.Writer == l.writer
+	if mine && h.ours == nil {
 		// Ours, but a Read saw it before its Append returned, or after its
 		// Append took it for another's; unless somebody forged our name.
 		if b := l.open[head.Number]; b != nil && b.kind == head.Kind && bytes.Equal(b.body, body) {
@@ -160,7 +162,10 @@ func (l *loop) finish(b *batch) bool {
 // onVoid looks after a record that changed nothing. One of ours is placed
 // again: it was anchored too far back.
 func (l *loop) onVoid(slot journal.Slot, h held, cause error) {
-	if h.ours != nil && l.open[h.ours.number] == h.ours {
+	switch {
+	case h.ours != nil && h.ours.idle():
+		return // it filled its slot all the same
+	case h.ours != nil && l.open[h.ours.number] == h.ours:
 		l.again = append(l.again, h.ours)
 		return
 	}

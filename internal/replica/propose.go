@@ -190,8 +190,8 @@ func (b *batch) requests() []mvcc.Request {
 	return reqs
 }
 
-// idle says that there is nothing in it: it only fills a slot.
-func (b *batch) idle() bool { return b.kind == record.Batch && len(b.proposals) == 0 }
+// idle says that there is nothing in it: it only fills a slot, and has no number.
+func (b *batch) idle() bool { return b.number == 0 }
 
 // expire tells the proposers that have waited until now that nothing is known.
 func (b *batch) expire(now time.Time) {

@@ -215,8 +215,10 @@ func (l *loop) hole(now time.Time) journal.Slot {
 		return 0
 	}
 	last := first
-	for held := range l.known {
-		last = max(last, held)
+	for slot, h := range l.known {
+		if h.ours == nil || !h.ours.idle() {
+			last = max(last, slot)
+		}
 	}
 	for slot := first + 1; slot < last; slot++ {
 		if l.free(slot) {
@@ -255,8 +257,8 @@ func (l *loop) askTurns(b *batch, now time.Time) uint16 {
 }
 
 // nextBatch is what to place next, nil for nothing. With fill it is at least a
-// batch with nothing in it. That has no number: it is void, as it may be, and
-// takes none from the batches above a hole, which would come too late otherwise.
+// batch with nothing in it. That has no number, so that it takes none from the
+// batches above a hole, which would come too late otherwise.
 func (l *loop) nextBatch(fill bool) *batch {
 	for len(l.again) > 0 {
 		b := l.again[0]
@@ -298,7 +300,12 @@ func (r *Replica) maxBatch() int { return min(r.info.MaxRecord-record.Overhead-1
 
 func (l *loop) onPlaced(p placement) error {
 	delete(l.flying, p.batch.slot)
-	l.turns.placed(time.Since(p.batch.sent), p.taken)
+	if !p.batch.idle() {
+		l.turns.placed(time.Since(p.batch.sent), p.taken)
+	}
+	if p.batch.slot == l.tail.empty {
+		l.tail.empty = 0 // if it is still, the next Read says so
+	}
 	switch {
 	case p.err != nil:
 		return fmt.Errorf("append slot %d: %w", p.batch.slot, p.err)
@@ -315,8 +322,11 @@ func (l *loop) onPlaced(p placement) error {
 	default:
 		l.learn(p.batch.slot, held{rec: p.batch.rec, ours: p.batch})
 		l.cfg.Notifier.Active()
-		if p.batch.slot > l.state.Slot()+1 {
-			l.fetch() // what is below it?
+		if err := l.advance(); err != nil {
+			return err
+		}
+		if len(l.known) > 0 {
+			l.fetch() // what is below them?
 		}
 	}
 	return nil

@@ -73,9 +73,10 @@ type snapshot struct {
 	err    error // of hashing or storing it
 }
 
-// passed notes that slot was applied, and takes a snapshot if one is due.
-func (s *snapshots) passed(l *loop, slot journal.Slot, h *held) {
-	s.weight += l.cfg.Snapshots.Weight(len(h.rec))
+// passed notes that slot was applied, with a record of so many bytes, and takes a
+// snapshot if one is due. It is stored if the record was mine.
+func (s *snapshots) passed(l *loop, size int, mine bool) {
+	s.weight += l.cfg.Snapshots.Weight(size)
 	if !l.cfg.Snapshots.Due(s.weight, l.state.Bytes()) {
 		return
 	}
@@ -84,9 +85,9 @@ func (s *snapshots) passed(l *loop, slot journal.Slot, h *held) {
 		return
 	}
 	s.working = true
-	frozen, chains, ours := l.state.Freeze(), l.chains.Clone(), h.ours != nil
+	frozen, chains := l.state.Freeze(), l.chains.Clone()
 	l.group.Go(func() error {
-		out := l.takeSnapshot(l.ctx, frozen, chains, ours)
+		out := l.takeSnapshot(l.ctx, frozen, chains, mine)
 		select {
 		case s.done <- out:
 		case <-l.ctx.Done():
