@@ -108,9 +108,12 @@ func TestFaultNamespaceDeletionIsCopied(t *testing.T) {
 		}
 		return fmt.Errorf("it is there: %v %v", left.Status, err)
 	})
-	kept, err := b.Client.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{})
-	if err != nil || kept.DeletionTimestamp != nil {
-		t.Fatalf("the namespace of %s was deleted, too: %v %v", b.Name, kept.DeletionTimestamp, err)
+	for range 30 { // the original takes a moment to hear of it
+		kept, err := b.Client.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{})
+		if err != nil || kept.DeletionTimestamp != nil {
+			t.Fatalf("the namespace of %s was deleted, too: %v %v", b.Name, kept.DeletionTimestamp, err)
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 	unchanged(t, "the Service of its own", before, get(t.Context(), t, b, ns, "own"))
 }
@@ -273,7 +276,8 @@ func TestFaultServiceInBothClusters(t *testing.T) {
 	pod := addPod(t, b, ns, "web", "web-b")
 	expectRotation(t, b, ns, "web", pod)
 	caughtUp(t, ns, a, b)
-	expectRotation(t, b, ns, "web", pod) // a conflict changes no traffic
+	expectRotation(t, b, ns, "web", pod) // a conflict changes no traffic, and is said
+	expectEvent(t, b, ns, "web", "NativeTwice", a.Name)
 	if err := a.Client.CoreV1().Services(ns).Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
