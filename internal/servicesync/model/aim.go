@@ -69,9 +69,17 @@ func (d *decision) aimToFollow() {
 		// Whoever is not seen may ask for just what is.
 	case d.isHeir() && d.me.Role == v1alpha1.RoleUnion:
 		// It gives already: others count on it to stay.
-	case d.me.Role == v1alpha1.RoleUnion, d.me.Role == v1alpha1.RoleCandidate, d.me.Role == v1alpha1.RoleSingular:
+	case d.me.Role == v1alpha1.RoleUnion, d.me.Role == v1alpha1.RoleCandidate, d.me.Role == v1alpha1.RoleSingular, d.relieved():
 		d.aim = d.byItself()
 	}
+}
+
+// relieved reports whether this cluster, which is to receive and gives because
+// nobody else did, is not the only source any more.
+func (d *decision) relieved() bool {
+	return d.me.Role == v1alpha1.RoleSource && d.me.Mode == v1alpha1.ModeReceiver && slices.ContainsFunc(d.others, func(m member) bool {
+		return m.Role == v1alpha1.RoleSource && m.Mode != v1alpha1.ModeReceiver && m.health != Expired && d.agreed(m)
+	})
 }
 
 // byItself is the role that the Service has if nobody else asks for anything.

@@ -23,7 +23,7 @@ var (
 )
 
 // pinned are seeds that failed once, of this or an earlier simulation.
-var pinned = []uint64{57, 70, 80, 100, 113, 120, 142, 173, 191, 10030, 10177, 11014, 20434, 30495, 40045, 40192, 51730, 2176}
+var pinned = []uint64{57, 70, 80, 100, 113, 120, 142, 173, 191, 10030, 10177, 11014, 20434, 30495, 40045, 40192, 51730, 2176, 302}
 
 // TestSimulation runs clusters through crashes, cuts, stale and reordered
 // views and people who change their minds, and checks at every write.
