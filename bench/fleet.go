@@ -151,10 +151,8 @@ func (f *fleet) lay(ctx context.Context) (err error) {
 
 func (f *fleet) createOwn(ctx context.Context, i int) error {
 	name := fmt.Sprintf("s-%d", i)
-	service := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{syncGroup + "/mode": "union"}},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
-	}
+	service := benchService(name)
+	service.Annotations = map[string]string{syncGroup + "/mode": "union"}
 	if _, err := f.client.CoreV1().Services(syncNamespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		return err
 	}

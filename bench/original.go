@@ -135,8 +135,7 @@ func (s *syncBed) changeEndpoints(services int) {
 	s.changeOne = func(ctx context.Context, i, n int) error {
 		name := fmt.Sprintf("s-%d", i)
 		if !made[i] {
-			service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
-			if _, err := s.changer.CoreV1().Services(syncNamespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
+			if _, err := s.changer.CoreV1().Services(syncNamespace).Create(ctx, benchService(name), metav1.CreateOptions{}); err != nil {
 				return err
 			}
 			made[i] = true

@@ -246,11 +246,15 @@ func (s *syncBed) prepare(ctx context.Context, services int) error {
 
 // createSliced makes a Service without a selector, and a slice of it.
 func createSliced(ctx context.Context, c kubernetes.Interface, name string, endpoints int, address func(int) string) (*discoveryv1.EndpointSlice, error) {
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
-	if _, err := c.CoreV1().Services(syncNamespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Services(syncNamespace).Create(ctx, benchService(name), metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
 	return c.DiscoveryV1().EndpointSlices(syncNamespace).Create(ctx, benchSlice(name, endpoints, address), metav1.CreateOptions{})
+}
+
+// benchService is a Service without a selector.
+func benchService(name string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
 }
 
 func benchSlice(name string, endpoints int, address func(int) string) *discoveryv1.EndpointSlice {

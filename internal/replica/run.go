@@ -322,6 +322,9 @@ func (l *loop) onPlaced(p placement) error {
 	default:
 		l.learn(p.batch.slot, held{rec: p.batch.rec, ours: p.batch})
 		l.cfg.Notifier.Active()
+		if p.batch.slot == l.state.Slot()+1 && len(l.known) == 1 {
+			break // the next batch goes on its way before this one is applied
+		}
 		if err := l.advance(); err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ type snapshot struct {
 	err    error // of hashing or storing it
 }
 
-// passed notes that slot was applied, with a record of so many bytes, and takes a
+// passed notes that a slot was applied, with a record of so many bytes, and takes a
 // snapshot if one is due. It is stored if the record was mine.
 func (s *snapshots) passed(l *loop, size int, mine bool) {
 	s.weight += l.cfg.Snapshots.Weight(size)
