@@ -33,11 +33,11 @@ const (
 	bareClient     = "16 workers, nothing else"
 	bareEndpoints  = 90 // half of what others have of a Service: Kubernetes has at most 100 in a slice
 	syncGroup      = "servicesync.xbernetes.io"
+	fleetFormat    = int64(3) // of publications
 )
 
 var (
 	publishedServices = schema.GroupVersionResource{Group: syncGroup, Version: "v1alpha1", Resource: "publishedservices"}
-	publishedSlices   = schema.GroupVersionResource{Group: syncGroup, Version: "v1alpha1", Resource: "publishedslices"}
 	clusterLeases     = schema.GroupVersionResource{Group: syncGroup, Version: "v1alpha1", Resource: "clusterleases"}
 )
 
@@ -176,13 +176,13 @@ func (f *fleet) create(ctx context.Context, r schema.GroupVersionResource, obj m
 	return err
 }
 
-// publication is what the two kinds of publication have in common.
-func publication(kind string, peer, i int, spec map[string]any) map[string]any {
+// publication is what a peer says of Service i.
+func publication(peer, i int, spec map[string]any) map[string]any {
 	name := fmt.Sprintf("s-%d", i)
 	spec["cluster"] = peerName(peer)
 	spec["service"] = map[string]any{"namespace": syncNamespace, "name": name}
 	return map[string]any{
-		"apiVersion": syncGroup + "/v1alpha1", "kind": kind,
+		"apiVersion": syncGroup + "/v1alpha1", "kind": "PublishedService",
 		"metadata": map[string]any{
 			"name": publicationName(peer, i),
 			"labels": map[string]any{
@@ -198,23 +198,21 @@ func publicationName(peer, i int) string { return fmt.Sprintf("s-%d-%s", i, peer
 // publish publishes Service n/peers of peer n%peers.
 func (f *fleet) publish(ctx context.Context, n int) error {
 	peer, i := n%fleetPeers, n/fleetPeers
-	port := map[string]any{"name": "http", "port": int64(lab.Port), "protocol": "TCP"}
-	if err := f.create(ctx, publishedServices, publication("PublishedService", peer, i, map[string]any{
-		"formatVersion": int64(2), "role": "union", "mode": "union", "ready": int64(fleetEndpoints), "total": int64(fleetEndpoints),
-		"template": map[string]any{
-			"created": "2026-01-01T00:00:00Z", "type": "ClusterIP", "sessionAffinity": "None", "ipFamilies": []any{"IPv4"},
-			"ports": []any{map[string]any{"name": "http", "port": int64(80), "protocol": "TCP", "targetPort": int64(80)}},
-		},
-	})); err != nil {
-		return err
-	}
 	var addresses []any
 	for e := range fleetEndpoints {
 		addresses = append(addresses, fleetAddress(peer, i, e))
 	}
-	return f.create(ctx, publishedSlices, publication("PublishedSlice", peer, i, map[string]any{
-		"addressType": "IPv4", "ports": []any{port},
-		"endpoints": []any{map[string]any{"addresses": addresses, "ready": true, "serving": true}},
+	return f.create(ctx, publishedServices, publication(peer, i, map[string]any{
+		"formatVersion": fleetFormat, "role": "union", "mode": "union", "ready": int64(fleetEndpoints), "total": int64(fleetEndpoints),
+		"template": map[string]any{
+			"created": "2026-01-01T00:00:00Z", "type": "ClusterIP", "sessionAffinity": "None", "ipFamilies": []any{"IPv4"},
+			"ports": []any{map[string]any{"name": "http", "port": int64(80), "protocol": "TCP", "targetPort": int64(80)}},
+		},
+		"slices": []any{map[string]any{
+			"name": fmt.Sprintf("s-%d-0", i), "addressType": "IPv4",
+			"ports":     []any{map[string]any{"name": "http", "port": int64(lab.Port), "protocol": "TCP"}},
+			"endpoints": []any{map[string]any{"addresses": addresses, "ready": true, "serving": true}},
+		}},
 	}))
 }
 
@@ -223,7 +221,7 @@ func (f *fleet) lease(peer int) map[string]any {
 		"apiVersion": syncGroup + "/v1alpha1", "kind": "ClusterLease",
 		"metadata": map[string]any{"name": peerName(peer), "labels": map[string]any{syncGroup + "/cluster": peerName(peer)}},
 		"spec": map[string]any{
-			"formatVersion": int64(2), "cluster": peerName(peer), "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro),
+			"formatVersion": fleetFormat, "cluster": peerName(peer), "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro),
 			"durationSeconds": int64(40), "complete": true, "services": int64(f.services), "peers": []any{"own"},
 		},
 	}
@@ -304,7 +302,7 @@ func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample,
 	}, err
 }
 
-// change changes ten slices a second of those that others publish.
+// change changes ten endpoints a second of those that others publish.
 func (f *fleet) change(ctx context.Context, seen *arrivals) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -314,11 +312,11 @@ func (f *fleet) change(ctx context.Context, seen *arrivals) error {
 			return nil
 		case <-tick.C:
 		}
-		patch := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/endpoints/0/addresses/0","value":%q}]`, changed(n))
+		patch := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/slices/0/endpoints/0/addresses/0","value":%q}]`, changed(n))
 		service := n * 37 % f.services
 		name := publicationName(n%fleetPeers, service)
 		seen.sent(name, n)
-		_, err := f.published.Resource(publishedSlices).Namespace(fleetNamespace).
+		_, err := f.published.Resource(publishedServices).Namespace(fleetNamespace).
 			Patch(context.WithoutCancel(ctx), name, types.JSONPatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			return err
@@ -346,9 +344,9 @@ func (f *fleet) restart(ctx context.Context, cfg config) (sample, error) {
 	}
 	defer stop()
 	const fence = 1 << 20
-	patch := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/endpoints/0/addresses/1","value":%q}]`, changed(fence))
+	patch := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/slices/0/endpoints/0/addresses/1","value":%q}]`, changed(fence))
 	seen.sent("fence", fence)
-	if _, err := f.published.Resource(publishedSlices).Namespace(fleetNamespace).Patch(ctx, publicationName(0, 0), types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := f.published.Resource(publishedServices).Namespace(fleetNamespace).Patch(ctx, publicationName(0, 0), types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		return sample{}, err
 	}
 	if err := waitLong(ctx, "the restarted controller works", seen.none); err != nil {

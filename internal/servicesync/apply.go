@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,8 +33,7 @@ func (a *api) apply(ctx context.Context, w model.Write) (model.Object, error) {
 	out := w.Object.DeepCopyObject().(model.Object)
 	switch w.Verb {
 	case model.Create:
-		req := client.Post().Resource(resource).Param("fieldManager", fieldManager)
-		err = send(ctx, within(req, w.Object).Body(out), out)
+		err = send(ctx, signed(client.Post().Resource(resource), w.Object).Body(out), out)
 	case model.Update:
 		err = a.update(ctx, client, resource, "", w, out)
 	case model.UpdateStatus:
@@ -69,42 +67,30 @@ func (a *api) update(ctx context.Context, client rest.Interface, resource, sub s
 		// Nobody shares these objects, and who owns which of their fields costs the
 		// API server a quarter of the write. One empty entry is how to be rid of it.
 		out.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
-		req := client.Put().Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName()).Param("fieldManager", fieldManager)
-		return send(ctx, within(req, w.Object).Body(out), out)
+		req := client.Put().Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName())
+		return send(ctx, signed(req, w.Object).Body(out), out)
 	}
 	patch, err := difference(w.Before, w.Object)
 	if err != nil {
 		return err
 	}
-	req := client.Patch(types.MergePatchType).Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName()).Param("fieldManager", fieldManager)
-	return send(ctx, within(req, w.Object).Body(patch), out)
+	req := client.Patch(types.MergePatchType).Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName())
+	return send(ctx, signed(req, w.Object).Body(patch), out)
 }
 
 // metadataOnly asks for the metadata of what was written, for the rest is known;
 // a server that cannot give that gives the whole.
-const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
+	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 // send carries out a write of out.
 func send(ctx context.Context, req *rest.Request, out model.Object) error {
-	result := req.SetHeader("Accept", metadataOnly).Do(ctx)
-	if err := result.Error(); err != nil {
+	var written metav1.PartialObjectMetadata
+	if err := req.SetHeader("Accept", metadataOnly).Do(ctx).Into(&written); err != nil {
 		return err
 	}
-	body, err := result.Raw()
-	if err != nil {
-		return err
-	}
-	var written struct {
-		Metadata struct {
-			UID             types.UID `json:"uid"`
-			ResourceVersion string    `json:"resourceVersion"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(body, &written); err != nil {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	out.SetUID(written.Metadata.UID)
-	out.SetResourceVersion(written.Metadata.ResourceVersion)
+	out.SetUID(written.UID)
+	out.SetResourceVersion(written.ResourceVersion)
 	return nil
 }
 
@@ -115,6 +101,15 @@ func subresources(sub string) []string {
 	return []string{sub}
 }
 
+// signed says who writes to obj. An API server with older definitions of
+// publications refuses what it would otherwise leave out.
+func signed(req *rest.Request, obj model.Object) *rest.Request {
+	if isPublication(obj) {
+		req = req.Param("fieldValidation", metav1.FieldValidationStrict)
+	}
+	return within(req.Param("fieldManager", fieldManager), obj)
+}
+
 func within(req *rest.Request, obj model.Object) *rest.Request {
 	if ns := obj.GetNamespace(); ns != "" {
 		return req.Namespace(ns)
@@ -123,15 +118,17 @@ func within(req *rest.Request, obj model.Object) *rest.Request {
 }
 
 // ours tells whether only this controller writes to the object, so that it may
-// be written whole. Of anybody else's only the difference is sent.
+// be written whole. Of anybody else's only the difference is sent; also of Services
+// and namespaces that it made, for others put things on them.
 func ours(obj model.Object) bool {
+	_, slice := obj.(*discoveryv1.EndpointSlice)
+	return isPublication(obj) || slice && obj.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy
+}
+
+func isPublication(obj model.Object) bool {
 	switch obj.(type) {
 	case *v1alpha1.PublishedService, *v1alpha1.PublishedSlice, *v1alpha1.ClusterLease:
 		return true
-	case *discoveryv1.EndpointSlice:
-		return obj.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy
-	case *corev1.Service, *corev1.Namespace:
-		return false // also of replicas: others put things on them
 	default:
 		return false
 	}

@@ -33,6 +33,8 @@ func explain(err error, who string) string {
 		return fmt.Sprintf("%s denies a right: %s; grant it (deploy/servicesync has the roles)", who, message(err))
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("%s does not serve %s: start xb servicesync there, or upgrade it", who, groupOf(err))
+	case apierrors.IsBadRequest(err) && strings.Contains(message(err), "strict decoding error"):
+		return fmt.Sprintf("%s has other CustomResourceDefinitions than this xb: %s; apply those of its version (deploy/servicesync/crds.yaml)", who, message(err))
 	case errors.As(err, &authority), errors.As(err, &invalid), errors.As(err, &host):
 		return fmt.Sprintf("%s shows a certificate that its kubeconfig does not trust: %s; correct certificate-authority-data or server there", who, oneLine(err))
 	case errors.As(err, &operation) && operation.Op == "remote error":

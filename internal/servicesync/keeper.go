@@ -107,12 +107,18 @@ func (k *keeper) nudge() {
 }
 
 // announce adds n to how many Services are published, and returns when the
-// lease says so. Those that announce at the same time share a write.
+// lease says so. Those that announce at the same time share a write. As long as
+// the lease does not say that all is published, nobody counts, and nothing is
+// waited for: by the time that it does, it has the number.
 func (k *keeper) announce(ctx context.Context, n int32) error {
 	k.mu.Lock()
 	k.want.Services += n
 	r := k.round
+	counts := k.want.Complete || k.current == nil || k.current.Spec.Complete
 	k.mu.Unlock()
+	if !counts {
+		return nil
+	}
 	k.nudge()
 	select {
 	case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -273,8 +274,8 @@ func (s *site) take(k types.NamespacedName) (time.Time, map[model.ClusterID]time
 func (s *site) time(in model.Input, w model.Write, noticed time.Time, received map[model.ClusterID]time.Time) {
 	own, now := string(s.model.Cluster), time.Now()
 	switch obj := w.Object.(type) {
-	case *v1alpha1.PublishedSlice:
-		if !noticed.IsZero() && w.Verb != model.Delete {
+	case *v1alpha1.PublishedService, *v1alpha1.PublishedSlice:
+		if !noticed.IsZero() && w.Verb != model.Delete && publishesChange(obj, in.Now) {
 			since(s.metrics.propagation.WithLabelValues(own, own, stagePublish), noticed, now)
 		}
 	case *discoveryv1.EndpointSlice:
@@ -285,7 +286,7 @@ func (s *site) time(in model.Input, w model.Write, noticed time.Time, received m
 			}
 			from := string(part.Cluster)
 			since(s.metrics.propagation.WithLabelValues(own, from, stageImport), at, now)
-			for _, p := range in.Peers[part.Cluster].Published.Slices {
+			for _, p := range in.Peers[part.Cluster].Published.All() {
 				if p.Name == part.Slice && p.Spec.Changed != nil {
 					since(s.metrics.propagation.WithLabelValues(own, from, stageTransfer), p.Spec.Changed.Time, at)
 					since(s.metrics.propagation.WithLabelValues(own, from, stageTotal), p.Spec.Changed.Time, now)
@@ -293,6 +294,14 @@ func (s *site) time(in model.Input, w model.Write, noticed time.Time, received m
 			}
 		}
 	}
+}
+
+// publishesChange reports whether endpoints in a publication changed with the pass at now.
+func publishesChange(publication model.Object, now time.Time) bool {
+	service, ok := publication.(*v1alpha1.PublishedService)
+	return !ok || slices.ContainsFunc(service.Spec.Slices, func(s v1alpha1.InlineSlice) bool {
+		return s.Changed != nil && !s.Changed.Time.Before(now.Truncate(time.Microsecond))
+	})
 }
 
 // note keeps what a decision found out, and tells people what is new in it.

@@ -332,6 +332,11 @@ func (p *peer) published(key types.NamespacedName) model.Published {
 	return found
 }
 
+// publishes reports whether the peer has a slice of that name of a Service.
+func (p *peer) publishes(key types.NamespacedName, slice string) bool {
+	return slices.ContainsFunc(p.published(key).All(), func(s *v1alpha1.PublishedSlice) bool { return s.Name == slice })
+}
+
 // standing also says until when it holds if nothing is heard.
 func (p *peer) standing(now time.Time) (standing, time.Time) {
 	peering := p.peering()

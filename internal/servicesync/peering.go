@@ -216,10 +216,11 @@ func (s *site) peerTurned(id model.ClusterID, before, now standing) {
 		}
 	})
 	s.slices.each(func(e *discoveryv1.EndpointSlice) {
+		k := cmp.Or(labelled(e, mcs.LabelServiceName), labelled(e, discoveryv1.LabelServiceName))
 		if slices.ContainsFunc(model.Parts(e), func(part model.Part) bool {
-			return part.Cluster == "" || part.Cluster == id && p.slices.get(p.namespace, part.Slice) == nil
+			return part.Cluster == "" || part.Cluster == id && !p.publishes(k, part.Slice)
 		}) {
-			s.add(cmp.Or(labelled(e, mcs.LabelServiceName), labelled(e, discoveryv1.LabelServiceName)), true)
+			s.add(k, true)
 		}
 	})
 }

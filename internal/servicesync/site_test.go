@@ -169,6 +169,23 @@ func (p *process) peerState(t *testing.T, peer string) string {
 	return ""
 }
 
+// passes is how many times a Service was decided about.
+func (p *process) passes(t *testing.T) (n uint64) {
+	t.Helper()
+	families, err := p.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "xb_servicesync_pass_seconds" {
+				n += m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	return n
+}
+
 // start runs a process for a cluster until stop, or the test's end.
 func start(t *testing.T, name string, own *rest.Config, change func(*Config)) *process {
 	t.Helper()
@@ -427,6 +444,37 @@ func TestWhatWaitsForConfirmation(t *testing.T) {
 	c.lease("c", 0)
 	for what := range all {
 		b.await(what+" is gone", func() bool { return !waiting()[what] })
+	}
+}
+
+// What a peer has is not decided about anew because more is known of what it lacks.
+func TestWhatConfirmsNothing(t *testing.T) {
+	a, b := newFakeAPI(t), newFakeAPI(t)
+	b.apply(spaces, "", "shop", `{}`)
+	a.lease("a", 1)
+	a.publish("a", "web", v1alpha1.PublishedServiceSpec{Ready: 1, Total: 1, Slices: []v1alpha1.InlineSlice{{
+		Name: "web-0", PublishedEndpoints: v1alpha1.PublishedEndpoints{
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []v1alpha1.EndpointGroup{{Addresses: []string{"10.0.0.1"}, Ready: true, Serving: true}},
+		},
+	}}})
+	p := start(t, "b", b.config(), reads(map[string]*rest.Config{"a": a.config()}))
+	b.awaitInUse("shop", "web", "10.0.0.1")
+	rest := func() (passes uint64) {
+		for {
+			time.Sleep(3 * turnDelay)
+			now := p.passes(t)
+			if now == passes {
+				return now
+			}
+			passes = now
+		}
+	}
+	before := rest()
+	for _, services := range []int{2, 1} { // one is not seen; all are
+		a.lease("a", services)
+		if now := rest(); now != before {
+			t.Errorf("%d passes more once the lease says %d", now-before, services)
+		}
 	}
 }
 
@@ -821,19 +869,40 @@ func TestCountIsAnnounced(t *testing.T) {
 	a.before = func(method, path string) error {
 		said, complete := lease()
 		switch there := count(); {
-		case !strings.HasPrefix(path, published+" "):
-		case method == "POST" && said < there+1:
-			t.Errorf("%s is created as number %d, and the lease says %d", path, there+1, said)
-		case method == "POST" && complete:
+		case !strings.HasPrefix(path, published+" ") || method != "POST":
+		case complete && there < n:
 			t.Error("the lease says that all is published, and it is not")
+		case complete && said < there+1:
+			t.Errorf("%s is created as number %d, and the lease says %d", path, there+1, said)
 		}
 		return nil
 	}
 	start(t, "a", a.config(), nil)
-	a.await("all is published", func() bool {
-		said, complete := lease()
-		return complete && said == n && count() == n
-	})
+	publishes := func(n int64) {
+		t.Helper()
+		a.await("all is published", func() bool {
+			said, complete := lease()
+			return complete && said == n && count() == n
+		})
+	}
+	publishes(n)
+	writes := func() (n int) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, e := range a.events {
+			if e.collection == leases {
+				n++
+			}
+		}
+		return n
+	}
+	if n := writes(); n > 10 {
+		t.Errorf("the lease was written %d times before it said that all is published", n)
+	}
+	for i := range n {
+		a.service("shop", fmt.Sprintf("late-%d", i), "10.0.0.2")
+	}
+	publishes(2 * n)
 }
 
 // What was announced and is not to be is taken back: a Service that takes many

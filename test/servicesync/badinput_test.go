@@ -223,17 +223,31 @@ func TestMissingRightsAtHome(t *testing.T) {
 	directOnly(t)
 	all := clusters(t)
 	a, b := all[0], all[1]
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: namespaceName(t)},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
-		},
+	grantGuest(t, b,
+		rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
+		rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}})
+	ns := namespaceIn(t, namespaceName(t), a, b)
+	env := []string{"NSTOWATCH=" + ns}
+	far, own := newController(t, a, env, nil), newController(t, b, env, nil)
+	far.addPeer(t, b, b.Config.Host)
+	own.addPeer(t, a, a.Config.Host)
+	own.asGuest(t)
+	far.start(t)
+	own.start(t)
+	createService(t, a, ns, "web")
+	for _, right := range []string{"services", "clusterleases"} {
+		expectSaid(t, own, []string{"right", right})
 	}
-	if _, err := b.Client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+}
+
+// grantGuest gives the guest of a cluster rights until the test ends.
+func grantGuest(t *testing.T, c *lab.Cluster, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: namespaceName(t)}, Rules: rules}
+	if _, err := c.Client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	if _, err := c.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: role.ObjectMeta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "guest"}},
@@ -241,23 +255,83 @@ func TestMissingRightsAtHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := b.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), role.Name, metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.RbacV1().ClusterRoleBindings().Delete(context.Background(), role.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
-	ns := namespaceIn(t, namespaceName(t), a, b)
-	env := []string{"NSTOWATCH=" + ns}
-	far, own := newController(t, a, env, nil), newController(t, b, env, nil)
-	far.addPeer(t, b, b.Config.Host)
-	own.addPeer(t, a, a.Config.Host)
-	own.local = own.peers + ".own"
-	if err := b.WriteKubeconfig(own.local, b.Config.Host, lab.GuestToken); err != nil {
+}
+
+// asGuest has a controller work in its own cluster with the rights of the guest.
+func (c *controller) asGuest(t *testing.T) {
+	t.Helper()
+	c.local = c.peers + ".own"
+	if err := c.own.WriteKubeconfig(c.local, c.own.Config.Host, lab.GuestToken); err != nil {
 		t.Fatal(err)
 	}
-	far.start(t)
+}
+
+// TestOldDefinitions shows that an API server whose definitions lack a field, and
+// may not be given others, does not silently leave it out of what is published.
+func TestOldDefinitions(t *testing.T) {
+	directOnly(t)
+	b := clusters(t)[1]
+	withoutField(t, b, "publishedservices.servicesync.xbernetes.io", "spec", "slices")
+	grantGuest(t, b, rbacv1.PolicyRule{
+		APIGroups: []string{"", "discovery.k8s.io", "servicesync.xbernetes.io", "multicluster.x-k8s.io", "coordination.k8s.io"},
+		Resources: []string{"*"}, Verbs: []string{"*"},
+	})
+	ns := namespaceIn(t, namespaceName(t), b)
+	own := newController(t, b, []string{"NSTOWATCH=" + ns}, nil)
+	own.asGuest(t)
 	own.start(t)
-	createService(t, a, ns, "web")
-	for _, right := range []string{"services", "clusterleases"} {
-		expectSaid(t, own, []string{"right", right})
+	createService(t, b, ns, "web")
+	addPod(t, b, ns, "web", "web-0")
+	expectSaid(t, own, []string{"CustomResourceDefinitions", "spec.slices", "crds.yaml"})
+}
+
+// withoutField takes a field out of a definition until the test ends.
+func withoutField(t *testing.T, c *lab.Cluster, definition string, path ...string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(c.Config)
+	if err != nil {
+		t.Fatal(err)
 	}
+	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	change := func(ctx context.Context, change func(versions []any)) error {
+		crd, err := crds.Get(ctx, definition, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		if err != nil {
+			return err
+		}
+		change(versions)
+		if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
+			return err
+		}
+		_, err = crds.Update(ctx, crd, metav1.UpdateOptions{})
+		return err
+	}
+	var nested []string
+	for _, field := range path {
+		nested = append(nested, "properties", field)
+	}
+	nested = append([]string{"schema", "openAPIV3Schema"}, nested...)
+	var field any
+	if err := change(t.Context(), func(versions []any) {
+		field, _, _ = unstructured.NestedFieldCopy(versions[0].(map[string]any), nested...)
+		unstructured.RemoveNestedField(versions[0].(map[string]any), nested...)
+	}); err != nil || field == nil {
+		t.Fatalf("take %v out of %s: %v", path, definition, err)
+	}
+	t.Cleanup(func() {
+		if err := change(context.Background(), func(versions []any) {
+			if err := unstructured.SetNestedField(versions[0].(map[string]any), field, nested...); err != nil {
+				t.Error(err)
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -21,7 +21,7 @@ const GroupName = "servicesync.xbernetes.io"
 
 // FormatVersion is the newest format of publications that this code writes and
 // understands. It grows only when an older reader would misunderstand.
-const FormatVersion int32 = 2
+const FormatVersion int32 = 3
 
 // GroupVersion is the group and version of these types.
 func GroupVersion() schema.GroupVersion {

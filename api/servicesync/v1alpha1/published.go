@@ -95,6 +95,12 @@ type PublishedServiceSpec struct {
 	Ready int32 `json:"ready,omitempty"`
 	// +optional
 	Total int32 `json:"total,omitempty"`
+	// Slices are the first of its own endpoints of each kind, as long as they are
+	// those of a role that gives them. What finds no room here is in PublishedSlices.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Slices []InlineSlice `json:"slices,omitempty"`
 	// Handover is the latest wish to stop giving endpoints; nil: none yet.
 	// +optional
 	Handover *Handover `json:"handover,omitempty"`
@@ -246,8 +252,34 @@ type PublishedServiceList struct {
 	Items []PublishedService `json:"items"`
 }
 
-// PublishedSlice is a part of a Service's own endpoints: of one address family,
-// with one set of ports, 100 at most. An endpoint stays in its slice.
+// InlineSlice is a slice of endpoints within a PublishedService.
+type InlineSlice struct {
+	// Name tells it from all other slices of the Service, those in
+	// PublishedSlices too.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name               string `json:"name"`
+	PublishedEndpoints `json:",inline"`
+}
+
+// PublishedEndpoints are a part of a Service's own endpoints: of one address
+// family, with one set of ports, 100 at most. An endpoint stays in its slice.
+type PublishedEndpoints struct {
+	AddressType discoveryv1.AddressType `json:"addressType"`
+	// +listType=atomic
+	// +optional
+	Ports []discoveryv1.EndpointPort `json:"ports,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +optional
+	Endpoints []EndpointGroup `json:"endpoints,omitempty"`
+	// Changed is when the newest change in it was first noticed by the cluster's
+	// controller, to measure how long it takes.
+	// +optional
+	Changed *metav1.MicroTime `json:"changed,omitempty"`
+}
+
+// PublishedSlice is endpoints that find no room in their PublishedService.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=pubslice
@@ -267,19 +299,8 @@ type PublishedSliceSpec struct {
 	// Cluster is the identity of the cluster that publishes.
 	Cluster string `json:"cluster"`
 	// Service is which Service this is about.
-	Service     ServiceReference        `json:"service"`
-	AddressType discoveryv1.AddressType `json:"addressType"`
-	// +listType=atomic
-	// +optional
-	Ports []discoveryv1.EndpointPort `json:"ports,omitempty"`
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=100
-	// +optional
-	Endpoints []EndpointGroup `json:"endpoints,omitempty"`
-	// Changed is when the newest change in it was first noticed by the cluster's
-	// controller, to measure how long it takes.
-	// +optional
-	Changed *metav1.MicroTime `json:"changed,omitempty"`
+	Service            ServiceReference `json:"service"`
+	PublishedEndpoints `json:",inline"`
 }
 
 // EndpointGroup is endpoints of a slice that have all but their addresses in

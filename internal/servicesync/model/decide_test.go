@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
@@ -86,8 +87,9 @@ func input(n int) model.Input {
 	return in
 }
 
-// carry puts what was decided into the input, as if it were written.
-func carry(in *model.Input, r model.Result) (slices int) {
+// carry puts what was decided into the input, as if it were written, and counts
+// the slices that were published anew.
+func carry(in *model.Input, r model.Result) (n int) {
 	published := make(map[string]*v1alpha1.PublishedSlice)
 	for _, s := range in.Published.Slices {
 		published[s.Name] = s
@@ -95,9 +97,10 @@ func carry(in *model.Input, r model.Result) (slices int) {
 	for _, w := range r.Writes {
 		switch o := w.Object.(type) {
 		case *v1alpha1.PublishedService:
+			n += changedSlices(in.Published.Service, o)
 			in.Published.Service = o
 		case *v1alpha1.PublishedSlice:
-			slices++
+			n++
 			if published[o.Name] = o; w.Verb == model.Delete {
 				delete(published, o.Name)
 			}
@@ -107,7 +110,17 @@ func carry(in *model.Input, r model.Result) (slices int) {
 	for _, s := range published {
 		in.Published.Slices = append(in.Published.Slices, s)
 	}
-	return slices
+	return n
+}
+
+// changedSlices counts the slices in a PublishedService that another did not have so.
+func changedSlices(before, now *v1alpha1.PublishedService) (n int) {
+	for _, s := range now.Spec.Slices {
+		if before == nil || !slices.ContainsFunc(before.Spec.Slices, func(old v1alpha1.InlineSlice) bool { return equality.Semantic.DeepEqual(old, s) }) {
+			n++
+		}
+	}
+	return n
 }
 
 func endpointsIn(s *v1alpha1.PublishedSlice) (n int) {
@@ -128,7 +141,7 @@ func TestGroups(t *testing.T) {
 	}
 	es.Endpoints[0].Addresses = append(es.Endpoints[0].Addresses, "10.9.9.9") // nobody looks at a second one
 	carry(&in, model.Decide(model.Config{Cluster: "a", Namespace: "sync"}, in))
-	published := in.Published.Slices[0]
+	published := in.Published.All()[0]
 	want := []v1alpha1.EndpointGroup{
 		{Addresses: []string{"10.0.0.0", "10.0.0.2"}, Zone: a, Ready: true, Serving: true},
 		{Addresses: []string{"10.0.0.1", "10.0.0.3"}, Zone: b, Ready: true, Serving: true},
@@ -188,13 +201,16 @@ func TestPacking(t *testing.T) {
 	if n := carry(&in, model.Decide(cfg, in)); n != 3 {
 		t.Fatalf("250 endpoints in %d slices", n)
 	}
-	for _, s := range in.Published.Slices {
+	for _, s := range in.Published.All() {
 		if n := endpointsIn(s); n > 100 {
 			t.Errorf("%d endpoints in a slice", n)
 		}
 		if len(s.Spec.Endpoints) != 1 {
 			t.Errorf("endpoints that differ by their addresses only are in %d groups", len(s.Spec.Endpoints))
 		}
+	}
+	if inside, apart := len(in.Published.Service.Spec.Slices), len(in.Published.Slices); inside != 1 || apart != 2 {
+		t.Errorf("%d slices in the PublishedService, and %d apart", inside, apart)
 	}
 	es := in.Local.Slices[0]
 	es.Endpoints = es.Endpoints[1:]
@@ -215,6 +231,64 @@ func TestPacking(t *testing.T) {
 	}
 }
 
+// TestPacksInPlace: a slice that is published stays where it is, within the
+// PublishedService or apart from it, and another is within it only if there is room.
+func TestPacksInPlace(t *testing.T) {
+	in := input(10)
+	cfg := model.Config{Cluster: "a", Namespace: "sync", Apart: true} // as format 2 was
+	where := func(n int) string {
+		t.Helper()
+		if got := carry(&in, model.Decide(cfg, in)); got != n {
+			t.Errorf("%d slices are written, not %d", got, n)
+		}
+		return fmt.Sprint(len(in.Published.Service.Spec.Slices), " ", len(in.Published.Slices))
+	}
+	if got := where(1); got != "0 1" {
+		t.Errorf("apart: %s", got)
+	}
+	cfg.Apart = false
+	in.Local.Slices[0].Endpoints = in.Local.Slices[0].Endpoints[1:]
+	if got := where(1); got != "0 1" {
+		t.Errorf("what was apart: %s", got)
+	}
+	es := in.Local.Slices[0]
+	for port := range int32(6) { // each set of ports is another kind
+		more := es.DeepCopy()
+		more.Name, more.Ports = fmt.Sprintf("cart-%d", port), []discoveryv1.EndpointPort{{Port: &port}}
+		in.Local.Slices = append(in.Local.Slices, more)
+	}
+	if got := where(6); got != "4 3" {
+		t.Errorf("of seven kinds: %s", got)
+	}
+	for _, s := range in.Local.Slices {
+		s.Endpoints = s.Endpoints[1:]
+	}
+	if got := where(7); got != "4 3" {
+		t.Errorf("of seven kinds, later: %s", got)
+	}
+}
+
+// TestForeignName: what another cluster calls a slice cannot be taken for
+// something else when an EndpointSlice says whose its endpoints are.
+func TestForeignName(t *testing.T) {
+	in := replicaInput("", "")
+	pub := in.Peers["b"].Published
+	pub.Service.Spec.Total = 2
+	pub.Service.Spec.Slices = []v1alpha1.InlineSlice{{Name: "x=1,c/y", PublishedEndpoints: pub.Slices[0].Spec.PublishedEndpoints}}
+	pub.Slices = nil
+	in.Peers["b"] = model.Peer{Health: model.Live, Synced: true, Confirmed: true, Reads: true, Published: pub}
+	for _, w := range model.Decide(model.Config{Cluster: "a", Namespace: "sync"}, in).Writes {
+		if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+			parts := model.Parts(s)
+			if len(parts) != 1 || parts[0].Cluster != "b" || len(parts[0].Endpoints) != 2 {
+				t.Errorf("%v says %q", parts, s.Annotations[v1alpha1.AnnotationFrom])
+			}
+			return
+		}
+	}
+	t.Error("no slice is written")
+}
+
 // replicaInput is a replica of b's Service in this cluster, and b's endpoints.
 func replicaInput(zones ...string) model.Input {
 	in := input(1)
@@ -223,7 +297,7 @@ func replicaInput(zones ...string) model.Input {
 		FormatVersion: 1, Cluster: "b", Service: v1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name},
 		Role: v1alpha1.RoleUnion, Mode: v1alpha1.ModeUnion, Template: &v1alpha1.ServiceTemplate{},
 	}}
-	s := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{AddressType: discoveryv1.AddressTypeIPv4}}
+	s := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{PublishedEndpoints: v1alpha1.PublishedEndpoints{AddressType: discoveryv1.AddressTypeIPv4}}}
 	s.Name = "cart-0"
 	for i, z := range zones {
 		s.Spec.Endpoints = append(s.Spec.Endpoints, v1alpha1.EndpointGroup{Addresses: []string{fmt.Sprintf("10.1.0.%d", i)}, Zone: z, Ready: true, Serving: true})

@@ -145,15 +145,15 @@ func decodePorts(encoded string) []discoveryv1.EndpointPort {
 // pack distributes endpoints over slices so that whatever is published already
 // stays where it is: what is gone leaves a gap, what is new fills gaps of the
 // fullest slices first.
-func pack(service types.NamespacedName, found map[kind]map[string]endpoint, published []*v1alpha1.PublishedSlice) map[string]v1alpha1.PublishedSliceSpec {
-	packed := make(map[string]v1alpha1.PublishedSliceSpec)
+func pack(service types.NamespacedName, found map[kind]map[string]endpoint, published []*v1alpha1.PublishedSlice) map[string]v1alpha1.PublishedEndpoints {
+	packed := make(map[string]v1alpha1.PublishedEndpoints)
 	for k, endpoints := range found {
 		packKind(packed, service, k, endpoints, published)
 	}
 	return packed
 }
 
-func packKind(packed map[string]v1alpha1.PublishedSliceSpec, service types.NamespacedName, k kind, endpoints map[string]endpoint, published []*v1alpha1.PublishedSlice) {
+func packKind(packed map[string]v1alpha1.PublishedEndpoints, service types.NamespacedName, k kind, endpoints map[string]endpoint, published []*v1alpha1.PublishedSlice) {
 	prefix := clip(service.Name) + "-" + digest(service.Namespace, service.Name, string(k.family), k.ports) + "-"
 	fill := make(map[string][]endpoint)
 	rest := maps.Clone(endpoints)
@@ -181,7 +181,7 @@ func packKind(packed map[string]v1alpha1.PublishedSliceSpec, service types.Names
 		fill[names[0]] = append(fill[names[0]], rest[address])
 	}
 	for name, endpoints := range fill {
-		packed[name] = v1alpha1.PublishedSliceSpec{AddressType: k.family, Ports: decodePorts(k.ports), Endpoints: grouped(endpoints)}
+		packed[name] = v1alpha1.PublishedEndpoints{AddressType: k.family, Ports: decodePorts(k.ports), Endpoints: grouped(endpoints)}
 	}
 }
 

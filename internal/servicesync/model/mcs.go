@@ -232,15 +232,15 @@ func (d *decision) derivedSlices(exporters []member, winner member) map[string]*
 		want[s.Name] = s
 	}
 	if stands[d.cfg.Cluster] || handed && gives(d.me.Role) {
-		for name, spec := range d.published {
-			p := &v1alpha1.PublishedSlice{Spec: spec}
+		for name, endpoints := range d.published {
+			p := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{PublishedEndpoints: endpoints}}
 			p.Name = name
 			add(d.cfg.Cluster, p)
 		}
 	}
 	for _, m := range d.others {
 		if stands[m.id] || handed && gives(m.Role) {
-			for _, p := range d.in.Peers[m.id].Published.Slices {
+			for _, p := range d.in.Peers[m.id].Published.All() {
 				add(m.id, p)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
@@ -49,6 +50,9 @@ type Config struct {
 	// PerSlice is how many endpoints of other clusters share a slice at most; zero:
 	// 100, as many as Kubernetes' own controllers put into one.
 	PerSlice int
+	// Apart publishes no endpoints in a PublishedService, but for those that are
+	// there, as format 2 had it.
+	Apart bool
 	// ExportedOnly leaves Services without a ServiceExport or a mode alone.
 	ExportedOnly bool
 }
@@ -89,8 +93,26 @@ type Local struct {
 type Published struct {
 	// Service is nil where nothing is published.
 	Service *v1alpha1.PublishedService
-	// Slices are all that name the Service.
+	// Slices are all PublishedSlices that name the Service.
 	Slices []*v1alpha1.PublishedSlice
+}
+
+// All are the slices of both: those in the PublishedService first.
+func (p Published) All() []*v1alpha1.PublishedSlice {
+	if p.Service == nil {
+		return p.Slices
+	}
+	all := make([]*v1alpha1.PublishedSlice, 0, len(p.Service.Spec.Slices)+len(p.Slices))
+	for _, in := range p.Service.Spec.Slices {
+		s := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{
+			Cluster: p.Service.Spec.Cluster, Service: p.Service.Spec.Service, PublishedEndpoints: in.PublishedEndpoints,
+		}}
+		if s.Name = in.Name; len(validation.IsDNS1123Subdomain(in.Name)) > 0 {
+			s.Name = digest(in.Name) // an API server that does not know the type let it pass
+		}
+		all = append(all, s)
+	}
+	return append(all, p.Slices...)
 }
 
 // Peer is what is known of another cluster, and of one Service of it.

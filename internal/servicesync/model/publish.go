@@ -93,10 +93,49 @@ func (d *decision) publish() {
 		me.Role, me.Handover, me.Template, me.Exported = v1alpha1.RoleNone, nil, nil, nil
 		me.Ready, me.Total, me.Mode, me.Asked, me.To, me.Replica = 0, 0, "", false, "", false
 	}
-	d.publication = &me
 	if gives(me.Role) || me.Role == v1alpha1.RoleCandidate {
-		d.published = pack(d.in.Service, d.own, d.in.Published.Slices)
+		d.published = pack(d.in.Service, d.own, d.in.Published.All())
+		me.Slices = d.inline()
 	}
+	d.publication = &me
+}
+
+// inlineSlices is how many slices a PublishedService holds at most: of a Service
+// with more kinds of endpoints, those of the rest are apart.
+const inlineSlices = 4
+
+// inline are the slices to publish in the PublishedService itself: the first one of
+// each kind, as long as there is room. One that is published already stays where it is.
+func (d *decision) inline() []v1alpha1.InlineSlice {
+	there := make(map[string]v1alpha1.PublishedEndpoints)
+	if stored := d.in.Published.Service; stored != nil {
+		for _, s := range stored.Spec.Slices {
+			there[s.Name] = s.PublishedEndpoints
+		}
+	}
+	apart := func(name string) bool {
+		return slices.ContainsFunc(d.in.Published.Slices, func(s *v1alpha1.PublishedSlice) bool { return s.Name == name })
+	}
+	var all []v1alpha1.InlineSlice
+	for _, name := range slices.Sorted(maps.Keys(d.published)) {
+		old, stays := there[name]
+		if !stays && (d.cfg.Apart || len(there) >= inlineSlices || !strings.HasSuffix(name, "-0") || apart(name)) {
+			continue
+		}
+		there[name] = d.published[name]
+		all = append(all, v1alpha1.InlineSlice{Name: name, PublishedEndpoints: d.stamped(old, d.published[name])})
+	}
+	return all
+}
+
+// stamped are endpoints with the time of their last change, which is now unless
+// nothing in them has changed.
+func (d *decision) stamped(old, now v1alpha1.PublishedEndpoints) v1alpha1.PublishedEndpoints {
+	now.Changed = old.Changed
+	if !equality.Semantic.DeepEqual(old, now) {
+		now.Changed = &metav1.MicroTime{Time: d.in.Now.Truncate(time.Microsecond)}
+	}
+	return now
 }
 
 // toPublish reports whether the Service itself is published, rather than
@@ -127,20 +166,25 @@ func (d *decision) planPublication() {
 	for _, s := range d.in.Published.Slices {
 		have[s.Name] = s
 	}
+	apart := maps.Clone(d.published)
+	if d.publication != nil {
+		for _, s := range d.publication.Slices {
+			delete(apart, s.Name)
+		}
+	}
 	var grow, shrink []Write
-	for _, name := range slices.Sorted(maps.Keys(d.published)) {
-		spec := d.published[name]
-		spec.Cluster, spec.Service = string(d.cfg.Cluster), d.me.Service
+	for _, name := range slices.Sorted(maps.Keys(apart)) {
 		old, exists := have[name]
 		delete(have, name)
-		if exists {
-			spec.Changed = old.Spec.Changed
-			if equality.Semantic.DeepEqual(old.Spec, spec) {
-				continue
-			}
+		if !exists {
+			old = &v1alpha1.PublishedSlice{}
 		}
-		spec.Changed = &metav1.MicroTime{Time: d.in.Now.Truncate(time.Microsecond)}
-		next := &v1alpha1.PublishedSlice{Spec: spec}
+		next := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{
+			Cluster: string(d.cfg.Cluster), Service: d.me.Service, PublishedEndpoints: d.stamped(old.Spec.PublishedEndpoints, apart[name]),
+		}}
+		if equality.Semantic.DeepEqual(old.Spec, next.Spec) {
+			continue
+		}
 		if !exists {
 			next.Name, next.Namespace, next.Labels = name, d.cfg.Namespace, d.publicationLabels()
 			grow = append(grow, Write{Create, Publications, next, nil, "publish endpoints"})

@@ -150,11 +150,11 @@ func (d *decision) follow(id ClusterID, used bool) {
 			d.warn("UnknownFormat", fmt.Sprintf("%s publishes in format %d, and %d is the newest known here: its endpoints stay as they were; bring this cluster's controller up to date", id, published.Spec.FormatVersion, v1alpha1.FormatVersion))
 		}
 	case published != nil && used:
-		total := countPublished(p.Published.Slices)
-		if total < int(published.Spec.Total) {
+		all := p.Published.All()
+		if countPublished(all) < int(published.Spec.Total) {
 			d.retain(id) // not all of it is seen
 		}
-		for _, s := range p.Published.Slices {
+		for _, s := range all {
 			in := d.imported(id, s)
 			d.slices[in.Name] = in
 		}

@@ -51,6 +51,7 @@ func TestSimulation(t *testing.T) {
 func explore(t *testing.T, seed uint64, break_ func(model.Config, model.Input, *model.Result)) *world {
 	w := newWorld(t, seed, 2+int(seed%3))
 	w.perSlice = []int{100, 8, 16}[seed/3%3] // slices hold all clusters, one, or two
+	w.apart = seed/9%2 == 1
 	w.break_ = break_
 	w.clusters[0].native(1 + w.rng.IntN(3))
 	if w.rng.IntN(8) == 0 {
@@ -339,11 +340,10 @@ func TestSimulationSeesFaults(t *testing.T) {
 			})
 		}},
 		{"write in every pass", "come to rest|restart", func(_ model.Config, in model.Input, r *model.Result) {
-			for _, s := range in.Published.Slices {
+			if s := in.Published.Service; s != nil {
 				next := s.DeepCopy()
 				next.Labels["pass"] = fmt.Sprint(in.Now.UnixNano())
 				r.Writes = append(r.Writes, model.Write{Verb: model.Update, Store: model.Publications, Object: next, Before: s})
-				return
 			}
 		}},
 	}

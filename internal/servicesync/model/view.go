@@ -34,11 +34,11 @@ type decision struct {
 	handover    *v1alpha1.Handover
 	service     *corev1.Service // as it should be; nil: as it is
 	serviceWhy  string
-	drop        bool                                  // the replica
-	slices      map[string]*discoveryv1.EndpointSlice // the parts to have
-	seen        []v1alpha1.Seen                       // answers to give
-	publication *v1alpha1.PublishedServiceSpec        // nil: none
-	published   map[string]v1alpha1.PublishedSliceSpec
+	drop        bool                                   // the replica
+	slices      map[string]*discoveryv1.EndpointSlice  // the parts to have
+	seen        []v1alpha1.Seen                        // answers to give
+	publication *v1alpha1.PublishedServiceSpec         // nil: none
+	published   map[string]v1alpha1.PublishedEndpoints // by slice
 
 	writes []Write
 	result Result

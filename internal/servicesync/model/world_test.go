@@ -38,6 +38,7 @@ type world struct {
 	crashAt  int  // the write before which a controller crashes; 0: none
 	chaos    bool
 	perSlice int                                                     // see model.Config
+	apart    bool                                                    // the same
 	before   func(write int)                                         // what happens before a write
 	break_   func(cfg model.Config, in model.Input, r *model.Result) // what a test breaks on purpose
 }
@@ -191,7 +192,7 @@ func published(v *view) model.Published {
 }
 
 func (c *cluster) config() model.Config {
-	return model.Config{Cluster: c.id, Namespace: "servicesync", StableFor: 3 * time.Second, PerSlice: c.w.perSlice}
+	return model.Config{Cluster: c.id, Namespace: "servicesync", StableFor: 3 * time.Second, PerSlice: c.w.perSlice, Apart: c.w.apart}
 }
 
 // reconcile runs one decision, or the part of it before a crash, and says how
@@ -321,7 +322,7 @@ func brief(o model.Object) string {
 		return fmt.Sprint(out)
 	case *v1alpha1.PublishedService:
 		s := o.Spec
-		return fmt.Sprintf("%s mode=%q asked=%t ready=%d/%d handover=%s seen=%s", s.Role, s.Mode, s.Asked, s.Ready, s.Total, mustJSON(s.Handover), mustJSON(s.Seen))
+		return fmt.Sprintf("%s mode=%q asked=%t ready=%d/%d slices=%d handover=%s seen=%s", s.Role, s.Mode, s.Asked, s.Ready, s.Total, len(s.Slices), mustJSON(s.Handover), mustJSON(s.Seen))
 	case *v1alpha1.PublishedSlice:
 		return fmt.Sprintf("%d endpoints", endpointsIn(o))
 	}
