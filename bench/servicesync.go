@@ -230,7 +230,10 @@ func (s *syncBed) prepare(ctx context.Context, services int) error {
 	// Slices as they were last seen: who changes slices has a cache of them.
 	cached := make([]*discoveryv1.EndpointSlice, services)
 	s.changeOne = func(ctx context.Context, i, n int) error {
-		cached[i].Endpoints[lastEndpoint].Addresses[0] = changed(n)
+		// Nearly all that happens to an endpoint changes how many are ready, too.
+		e := &cached[i].Endpoints[lastEndpoint]
+		ready := !*e.Conditions.Ready
+		e.Addresses[0], e.Conditions.Ready, e.Conditions.Serving = changed(n), &ready, &ready
 		written, err := s.changer.DiscoveryV1().EndpointSlices(syncNamespace).Update(ctx, cached[i], metav1.UpdateOptions{})
 		if err != nil {
 			return err

@@ -33,7 +33,7 @@ func (a *api) apply(ctx context.Context, w model.Write) (model.Object, error) {
 	out := w.Object.DeepCopyObject().(model.Object)
 	switch w.Verb {
 	case model.Create:
-		err = send(ctx, signed(client.Post().Resource(resource), w.Object).Body(out), out)
+		err = send(ctx, addressed(client.Post().Resource(resource), w.Object).Body(out), out)
 	case model.Update:
 		err = a.update(ctx, client, resource, "", w, out)
 	case model.UpdateStatus:
@@ -68,14 +68,14 @@ func (a *api) update(ctx context.Context, client rest.Interface, resource, sub s
 		// API server a quarter of the write. One empty entry is how to be rid of it.
 		out.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 		req := client.Put().Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName())
-		return send(ctx, signed(req, w.Object).Body(out), out)
+		return send(ctx, addressed(req, w.Object).Body(out), out)
 	}
 	patch, err := difference(w.Before, w.Object)
 	if err != nil {
 		return err
 	}
 	req := client.Patch(types.MergePatchType).Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName())
-	return send(ctx, signed(req, w.Object).Body(patch), out)
+	return send(ctx, addressed(req, w.Object).Body(patch), out)
 }
 
 // metadataOnly asks for the metadata of what was written, for the rest is known;
@@ -101,10 +101,10 @@ func subresources(sub string) []string {
 	return []string{sub}
 }
 
-// signed says who writes to obj. An API server with older definitions of
-// publications refuses what it would otherwise leave out.
-func signed(req *rest.Request, obj model.Object) *rest.Request {
-	if isPublication(obj) {
+// addressed has a write go to obj in the controller's name. An API server with older
+// definitions of this group's types refuses what it would otherwise leave out.
+func addressed(req *rest.Request, obj model.Object) *rest.Request {
+	if isOfGroup(obj) {
 		req = req.Param("fieldValidation", metav1.FieldValidationStrict)
 	}
 	return within(req.Param("fieldManager", fieldManager), obj)
@@ -122,10 +122,10 @@ func within(req *rest.Request, obj model.Object) *rest.Request {
 // and namespaces that it made, for others put things on them.
 func ours(obj model.Object) bool {
 	_, slice := obj.(*discoveryv1.EndpointSlice)
-	return isPublication(obj) || slice && obj.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy
+	return isOfGroup(obj) || slice && obj.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy
 }
 
-func isPublication(obj model.Object) bool {
+func isOfGroup(obj model.Object) bool {
 	switch obj.(type) {
 	case *v1alpha1.PublishedService, *v1alpha1.PublishedSlice, *v1alpha1.ClusterLease:
 		return true

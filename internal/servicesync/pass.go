@@ -22,9 +22,7 @@ import (
 func (s *site) handle(ctx context.Context, k types.NamespacedName) {
 	start := time.Now()
 	if !s.caughtUp(k, start) {
-		// The views' own events come sooner; this is for one that does not come.
-		s.queue.AddAfter(k, patience/20)
-		return
+		return // what shows the rest comes with an event; see overdue
 	}
 	noticed, received := s.take(k)
 	again, err := s.pass(ctx, k, start, noticed, received)
@@ -154,7 +152,7 @@ func (s *site) input(k types.NamespacedName, now time.Time) model.Input {
 
 // write carries out one write, and remembers to wait until the views show it.
 func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write) error {
-	// How many Services are published is said before it is so.
+	// How many Services are published is said before it is so, once anybody counts.
 	more := int32(0)
 	if _, ok := w.Object.(*v1alpha1.PublishedService); ok && w.Verb == model.Create {
 		more = 1
@@ -164,7 +162,9 @@ func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write)
 	if more != 0 {
 		s.counting.RLock()
 		defer s.counting.RUnlock()
-		s.counted.Store(time.Now().UnixNano())
+		count := func() { s.counted.Store(time.Now().UnixNano()) }
+		count()
+		defer count()
 		if err := s.keeper.announce(ctx, more); err != nil {
 			s.keeper.retract(more)
 			return fmt.Errorf("write in own lease how many services are published: %w", err)
@@ -255,6 +255,26 @@ func (s *site) caughtUp(k types.NamespacedName, now time.Time) bool {
 	}
 	n.written = waiting
 	return len(waiting) == 0
+}
+
+// overdue has Services decided about whose writes no event has shown, until ctx
+// ends: what was written may have been overtaken where nobody saw it.
+func (s *site) overdue(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause(ctx, patience/5)
+		now := time.Now()
+		var late []types.NamespacedName
+		s.mu.Lock()
+		for k, n := range s.notes {
+			if len(n.written) > 0 && now.After(n.written[0].deadline) {
+				late = append(late, k)
+			}
+		}
+		s.mu.Unlock()
+		for _, k := range late {
+			s.add(k, false)
+		}
+	}
 }
 
 // take takes the times at which the changes were noticed that are now decided about.

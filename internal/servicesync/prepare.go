@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -172,8 +173,9 @@ func ensureType(ctx context.Context, client apiextensions.CustomResourceDefiniti
 		}
 	case err != nil:
 		return err
-	case !covers(found.Spec, crd.Spec):
+	case !covers(found, crd):
 		found.Spec.Versions = crd.Spec.Versions
+		metav1.SetMetaDataAnnotation(&found.ObjectMeta, v1alpha1.AnnotationFormat, crd.Annotations[v1alpha1.AnnotationFormat])
 		if found, err = crds.Update(ctx, found, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
@@ -194,22 +196,31 @@ func ensureType(ctx context.Context, client apiextensions.CustomResourceDefiniti
 }
 
 // covers reports whether a definition serves ours: one that has the same
-// versions with the same schemas, or versions that this xb does not know.
-func covers(found, ours apiextensionsv1.CustomResourceDefinitionSpec) bool {
+// versions with the same schemas, or is a newer xb's, which is not taken back.
+func covers(found, ours *apiextensionsv1.CustomResourceDefinition) bool {
+	if formatOf(found) > formatOf(ours) {
+		return true
+	}
 	known := make(map[string]apiextensionsv1.CustomResourceDefinitionVersion)
-	for _, v := range found.Versions {
+	for _, v := range found.Spec.Versions {
 		known[v.Name] = v
 	}
-	if len(found.Versions) > len(ours.Versions) {
-		return true // a newer xb's; it is not taken back
-	}
-	for _, v := range ours.Versions {
+	for _, v := range ours.Spec.Versions {
 		f, ok := known[v.Name]
 		if !ok || !equality.Semantic.DeepEqual(f.Schema, v.Schema) {
 			return false
 		}
 	}
 	return true
+}
+
+// formatOf is the format of publications that a definition says it has; zero: it does not.
+func formatOf(crd *apiextensionsv1.CustomResourceDefinition) int {
+	format, err := strconv.Atoi(crd.Annotations[v1alpha1.AnnotationFormat])
+	if err != nil {
+		return 0
+	}
+	return format
 }
 
 // families are the IP families that Services of the cluster can have, as its

@@ -15,10 +15,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
@@ -38,6 +40,7 @@ func TestExplain(t *testing.T) {
 		"peer b shows a cert":      &url.Error{Op: "Get", Err: x509.UnknownAuthorityError{}},
 		"peer b cannot be reached": &url.Error{Op: "Get", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}},
 		"peer b refuses the clien": &url.Error{Op: "Get", Err: &net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}},
+		"peer b has other Custom":  apierrors.NewBadRequest(`strict decoding error: unknown field "spec.slices"`),
 		"peer b is not well":       apierrors.NewTooManyRequests("later", 1),
 		"peer b cannot be read":    errors.New("something\nwith lines"),
 	} {
@@ -48,6 +51,32 @@ func TestExplain(t *testing.T) {
 	}
 	if got := explain(context.Canceled, "peer b"); got != "" {
 		t.Errorf("an end is explained as %q", got)
+	}
+}
+
+// TestCovers: definitions are brought up to date, and those of a newer xb are not
+// taken back.
+func TestCovers(t *testing.T) {
+	for _, doc := range v1alpha1.CRDs() {
+		ours := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal(doc, ours); err != nil {
+			t.Fatal(err)
+		}
+		if formatOf(ours) != int(v1alpha1.FormatVersion) {
+			t.Errorf("%s is said to be of format %d", ours.Name, formatOf(ours))
+		}
+		other := ours.DeepCopy()
+		if !covers(other, ours) {
+			t.Errorf("%s does not cover itself", ours.Name)
+		}
+		delete(other.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties, "spec")
+		if covers(other, ours) {
+			t.Errorf("%s covers what it has no fields of", ours.Name)
+		}
+		other.Annotations[v1alpha1.AnnotationFormat] = fmt.Sprint(v1alpha1.FormatVersion + 1)
+		if !covers(other, ours) {
+			t.Errorf("%s of a newer xb is taken back", ours.Name)
+		}
 	}
 }
 

@@ -460,6 +460,7 @@ func (s *site) work(ctx context.Context) error {
 	g.Go(func() error { return s.keeper.run(ctx) })
 	g.Go(func() error { return s.followPeers(ctx) })
 	g.Go(func() error { s.measure(ctx); return nil })
+	g.Go(func() error { s.overdue(ctx); return nil })
 	s.awaitPeers(ctx)
 	for range s.workers {
 		g.Go(func() error {

@@ -521,6 +521,31 @@ func TestCountThatLagsBehind(t *testing.T) {
 	}
 }
 
+// A Service whose write no event ever shows is decided about all the same.
+func TestWriteThatIsNotShown(t *testing.T) {
+	a, err := newAPI(newFakeAPI(t).config(), Pace{QPS: -1}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSite(&site{model: model.Config{Cluster: "a"}, own: a, publications: a, log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.queue.ShutDown()
+	web, now := keyOf("shop", "web"), time.Now()
+	s.noted(web).written = []receipt{{func() bool { return false }, now}}
+	s.noted(keyOf("shop", "waits")).written = []receipt{{func() bool { return false }, now.Add(time.Hour)}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go s.overdue(ctx)
+	if k, _ := s.queue.Get(); k != web || !s.caughtUp(k, time.Now()) {
+		t.Errorf("%s is decided about, or waits on", k)
+	}
+	if s.caughtUp(keyOf("shop", "waits"), time.Now()) {
+		t.Error("nothing is waited for")
+	}
+}
+
 // A peer that accepts connections and never answers holds nobody up, neither at
 // the start nor at the end.
 func TestDeadPeerDelaysNothing(t *testing.T) {

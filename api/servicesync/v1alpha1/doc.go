@@ -23,6 +23,9 @@ const GroupName = "servicesync.xbernetes.io"
 // understands. It grows only when an older reader would misunderstand.
 const FormatVersion int32 = 3
 
+// FormatApart is the format of a PublishedService without slices.
+const FormatApart int32 = 2
+
 // GroupVersion is the group and version of these types.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}

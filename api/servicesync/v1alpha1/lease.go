@@ -8,6 +8,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=cllease
+// +kubebuilder:metadata:annotations="servicesync.xbernetes.io/format=3"
 // +kubebuilder:printcolumn:name="Renewed",type=date,JSONPath=`.spec.renewTime`
 // +kubebuilder:printcolumn:name="Complete",type=boolean,JSONPath=`.spec.complete`
 // +kubebuilder:printcolumn:name="Services",type=integer,JSONPath=`.spec.services`
@@ -36,9 +37,9 @@ type ClusterLeaseSpec struct {
 	// published all that there is: only then does absence mean something.
 	// +optional
 	Complete bool `json:"complete,omitempty"`
-	// Services is how many PublishedServices there are or are about to be. It is
-	// written before one is created and before one is deleted, so that a reader
-	// who sees fewer knows that it does not see all.
+	// Services is how many PublishedServices there are or are about to be. Once
+	// Complete was said, it is written before one is created and before one is
+	// deleted, so that a reader who sees fewer knows that it does not see all.
 	// +optional
 	Services int32 `json:"services,omitempty"`
 	// Peers are the clusters that this one reads.

@@ -50,7 +50,10 @@ const (
 	// StaleKept and StaleExpired. In a slice of which that is so of some clusters
 	// only, it is a list of CLUSTER=MARK.
 	AnnotationStale = GroupName + "/stale"
-	// AnnotationFrom lists the PublishedSlices that an EndpointSlice was made from,
+	// AnnotationFormat is on the definitions of this group's types: the newest format
+	// that they have the fields of.
+	AnnotationFormat = GroupName + "/format"
+	// AnnotationFrom lists the published slices that an EndpointSlice was made from,
 	// as CLUSTER/NAME=ENDPOINTS, in the order of its endpoints.
 	AnnotationFrom = GroupName + "/from"
 

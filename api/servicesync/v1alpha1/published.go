@@ -47,6 +47,7 @@ const (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=pubsvc
+// +kubebuilder:metadata:annotations="servicesync.xbernetes.io/format=3"
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.cluster`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.service.namespace`
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.service.name`
@@ -283,6 +284,7 @@ type PublishedEndpoints struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=pubslice
+// +kubebuilder:metadata:annotations="servicesync.xbernetes.io/format=3"
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.cluster`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.service.namespace`
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.service.name`

@@ -596,6 +596,47 @@ func TestPartOfAView(t *testing.T) {
 	}
 }
 
+// TestPartOfAnExport: the same of a Service that is exported, which has an import
+// with slices of its own.
+func TestPartOfAnExport(t *testing.T) {
+	cfg := model.Config{Cluster: "a"}
+	in := replicaInput("", "")
+	in.Local = model.Local{Namespace: true}
+	in.Peers["b"].Published.Service.Spec.Total = 2
+	in.Peers["b"].Published.Service.Spec.Exported = &v1alpha1.Export{}
+	for range 4 { // the import, its Service, its slices
+		for _, w := range model.Decide(cfg, in).Writes {
+			switch o := w.Object.(type) {
+			case *mcs.ServiceImport:
+				in.Local.Import = o
+			case *corev1.Service:
+				if o.Name == key.Name {
+					in.Local.Service = o
+				} else {
+					in.Local.Derived = o
+				}
+			case *discoveryv1.EndpointSlice:
+				if o.Labels[discoveryv1.LabelServiceName] == key.Name {
+					in.Local.Slices = []*discoveryv1.EndpointSlice{o}
+				} else {
+					in.Local.DerivedSlices = []*discoveryv1.EndpointSlice{o}
+				}
+			}
+		}
+	}
+	if len(in.Local.DerivedSlices) != 1 || len(in.Local.DerivedSlices[0].Endpoints) != 2 {
+		t.Fatalf("the import has %v", in.Local.DerivedSlices)
+	}
+	p := in.Peers["b"]
+	p.Published.Slices = nil
+	in.Peers["b"] = p
+	for _, w := range model.Decide(cfg, in).Writes {
+		if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
+			t.Errorf("%s %s", w.Verb, s.Name)
+		}
+	}
+}
+
 // TestNamespaces: one that is missing is created only if that is asked for.
 func TestNamespaces(t *testing.T) {
 	in := replicaInput("")

@@ -221,7 +221,7 @@ func (d *decision) planDerived(exporters []member, winner member) {
 // the place of one that does.
 func (d *decision) derivedSlices(exporters []member, winner member) map[string]*discoveryv1.EndpointSlice {
 	want := make(map[string]*discoveryv1.EndpointSlice)
-	stands := make(map[ClusterID]bool)
+	stands, partly := make(map[ClusterID]bool), make(map[ClusterID]bool)
 	handed := false
 	for _, m := range exporters {
 		stands[m.id] = true
@@ -240,7 +240,12 @@ func (d *decision) derivedSlices(exporters []member, winner member) map[string]*
 	}
 	for _, m := range d.others {
 		if stands[m.id] || handed && gives(m.Role) {
-			for _, p := range d.in.Peers[m.id].Published.All() {
+			published := d.in.Peers[m.id].Published
+			all := published.All()
+			if !published.Whole(all) {
+				partly[m.id] = true
+			}
+			for _, p := range all {
 				add(m.id, p)
 			}
 		}
@@ -249,7 +254,8 @@ func (d *decision) derivedSlices(exporters []member, winner member) map[string]*
 		p, known := d.in.Peers[ClusterID(s.Labels[v1alpha1.LabelCluster])]
 		unheard := !known || !p.Synced || p.Published.Service == nil && !p.Confirmed || p.Published.Service != nil && !understood(p.Published.Service)
 		ours := s.Labels[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy
-		if ours && ClusterID(s.Labels[v1alpha1.LabelCluster]) != d.cfg.Cluster && unheard && !p.Forgotten {
+		id := ClusterID(s.Labels[v1alpha1.LabelCluster])
+		if ours && id != d.cfg.Cluster && (unheard || partly[id] && want[s.Name] == nil) && !p.Forgotten {
 			want[s.Name] = unexpired(s)
 		}
 	}

@@ -9,6 +9,8 @@
 package model
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
@@ -50,8 +51,8 @@ type Config struct {
 	// PerSlice is how many endpoints of other clusters share a slice at most; zero:
 	// 100, as many as Kubernetes' own controllers put into one.
 	PerSlice int
-	// Apart publishes no endpoints in a PublishedService, but for those that are
-	// there, as format 2 had it.
+	// Apart publishes no more endpoints in a PublishedService, as format 2 had it: what
+	// comes after it is tested with it.
 	Apart bool
 	// ExportedOnly leaves Services without a ServiceExport or a mode alone.
 	ExportedOnly bool
@@ -97,22 +98,27 @@ type Published struct {
 	Slices []*v1alpha1.PublishedSlice
 }
 
-// All are the slices of both: those in the PublishedService first.
+// All are the slices of both. Of one name, that in the PublishedService is the last.
 func (p Published) All() []*v1alpha1.PublishedSlice {
 	if p.Service == nil {
 		return p.Slices
 	}
-	all := make([]*v1alpha1.PublishedSlice, 0, len(p.Service.Spec.Slices)+len(p.Slices))
+	all := slices.Grow(slices.Clone(p.Slices), len(p.Service.Spec.Slices))
 	for _, in := range p.Service.Spec.Slices {
 		s := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{
 			Cluster: p.Service.Spec.Cluster, Service: p.Service.Spec.Service, PublishedEndpoints: in.PublishedEndpoints,
 		}}
-		if s.Name = in.Name; len(validation.IsDNS1123Subdomain(in.Name)) > 0 {
-			s.Name = digest(in.Name) // an API server that does not know the type let it pass
+		if s.Name = in.Name; strings.ContainsAny(in.Name, "/=,") { // no API server let it pass that knows the type
+			s.Name = digest(in.Name) // AnnotationFrom would read it as something else
 		}
 		all = append(all, s)
 	}
-	return append(all, p.Slices...)
+	return all
+}
+
+// Whole reports whether these are all slices that the Service says there are.
+func (p Published) Whole(all []*v1alpha1.PublishedSlice) bool {
+	return p.Service == nil || countPublished(all) >= int(p.Service.Spec.Total)
 }
 
 // Peer is what is known of another cluster, and of one Service of it.

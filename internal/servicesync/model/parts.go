@@ -22,7 +22,7 @@ import (
 // Part is what an EndpointSlice has of one published slice of a cluster.
 type Part struct {
 	Cluster   ClusterID
-	Slice     string // the name of the PublishedSlice
+	Slice     string // the name of the slice
 	Stale     string // see AnnotationStale
 	Endpoints []discoveryv1.Endpoint
 }

@@ -95,7 +95,9 @@ func (d *decision) publish() {
 	}
 	if gives(me.Role) || me.Role == v1alpha1.RoleCandidate {
 		d.published = pack(d.in.Service, d.own, d.in.Published.All())
-		me.Slices = d.inline()
+		if me.Slices = d.inline(); len(me.Slices) > 0 {
+			me.FormatVersion = v1alpha1.FormatVersion
+		}
 	}
 	d.publication = &me
 }
@@ -110,19 +112,24 @@ func (d *decision) inline() []v1alpha1.InlineSlice {
 	there := make(map[string]v1alpha1.PublishedEndpoints)
 	if stored := d.in.Published.Service; stored != nil {
 		for _, s := range stored.Spec.Slices {
-			there[s.Name] = s.PublishedEndpoints
+			if _, stays := d.published[s.Name]; stays {
+				there[s.Name] = s.PublishedEndpoints
+			}
 		}
 	}
 	apart := func(name string) bool {
 		return slices.ContainsFunc(d.in.Published.Slices, func(s *v1alpha1.PublishedSlice) bool { return s.Name == name })
 	}
+	room := inlineSlices - len(there)
 	var all []v1alpha1.InlineSlice
 	for _, name := range slices.Sorted(maps.Keys(d.published)) {
 		old, stays := there[name]
-		if !stays && (d.cfg.Apart || len(there) >= inlineSlices || !strings.HasSuffix(name, "-0") || apart(name)) {
-			continue
+		if !stays {
+			if d.cfg.Apart || room <= 0 || !strings.HasSuffix(name, "-0") || apart(name) {
+				continue
+			}
+			room--
 		}
-		there[name] = d.published[name]
 		all = append(all, v1alpha1.InlineSlice{Name: name, PublishedEndpoints: d.stamped(old, d.published[name])})
 	}
 	return all

@@ -151,7 +151,7 @@ func (d *decision) follow(id ClusterID, used bool) {
 		}
 	case published != nil && used:
 		all := p.Published.All()
-		if countPublished(all) < int(published.Spec.Total) {
+		if !p.Published.Whole(all) {
 			d.retain(id) // not all of it is seen
 		}
 		for _, s := range all {

@@ -51,15 +51,16 @@ func TestSimulation(t *testing.T) {
 func explore(t *testing.T, seed uint64, break_ func(model.Config, model.Input, *model.Result)) *world {
 	w := newWorld(t, seed, 2+int(seed%3))
 	w.perSlice = []int{100, 8, 16}[seed/3%3] // slices hold all clusters, one, or two
-	w.apart = seed/9%2 == 1
 	w.break_ = break_
 	w.clusters[0].native(1 + w.rng.IntN(3))
 	if w.rng.IntN(8) == 0 {
 		w.clusters[1].native(2)
 	}
 	w.settle()
-	for range 1 + w.rng.IntN(3) {
+	for round := range 1 + w.rng.IntN(3) {
 		w.chaos = true
+		w.apart = (seed/9+uint64(round))%2 == 1
+		w.moved = round * int(seed/18%2)
 		for range 150 + w.rng.IntN(250) {
 			if w.failed != "" {
 				return w
@@ -349,7 +350,7 @@ func TestSimulationSeesFaults(t *testing.T) {
 	}
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			for s := range uint64(100) {
+			for s := range uint64(200) {
 				if w := explore(t, s+1, f.break_); w.failed != "" {
 					if slices.ContainsFunc(strings.Split(f.says, "|"), func(says string) bool { return strings.Contains(w.failed, says) }) {
 						return

@@ -194,7 +194,11 @@ func merged(old, want metav1.ObjectMeta) metav1.ObjectMeta {
 
 // leftOvers are what Kubernetes leaves behind when a selector is taken away.
 func (d *decision) leftOvers() []Object {
-	if d.svc == nil || d.leftIsAll() {
+	if d.svc == nil {
+		return nil
+	}
+	if d.leftIsAll() {
+		d.result.Facts.Kept = true
 		return nil
 	}
 	var left []Object

@@ -88,7 +88,7 @@ func (d *decision) lookAtOwn() {
 	ready, total := count(d.own)
 	d.ready = ready
 	d.me = member{id: d.cfg.Cluster, health: Live, PublishedServiceSpec: v1alpha1.PublishedServiceSpec{
-		FormatVersion: v1alpha1.FormatVersion,
+		FormatVersion: v1alpha1.FormatApart,
 		Cluster:       string(d.cfg.Cluster),
 		Service:       v1alpha1.ServiceReference{Namespace: d.in.Service.Namespace, Name: d.in.Service.Name},
 		Role:          v1alpha1.RoleNone,

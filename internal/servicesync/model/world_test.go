@@ -39,6 +39,7 @@ type world struct {
 	chaos    bool
 	perSlice int                                                     // see model.Config
 	apart    bool                                                    // the same
+	moved    int                                                     // how many times all pods have come to listen elsewhere
 	before   func(write int)                                         // what happens before a write
 	break_   func(cfg model.Config, in model.Input, r *model.Result) // what a test breaks on purpose
 }
@@ -483,7 +484,7 @@ func (c *cluster) kubernetes() {
 	next := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
 	next.Name, next.Namespace = name, key.Namespace
 	next.Labels = map[string]string{discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
-	port, tcp, none := int32(8080), corev1.ProtocolTCP, ""
+	port, tcp, none := int32(8080+c.w.moved), corev1.ProtocolTCP, ""
 	next.Ports = []discoveryv1.EndpointPort{{Name: &none, Port: &port, Protocol: &tcp}}
 	for _, p := range c.pods {
 		if p.app == s.Spec.Selector["app"] && !p.dead {
