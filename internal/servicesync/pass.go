@@ -182,7 +182,7 @@ func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write)
 		return err
 	}
 	shown := s.shown(w, written)
-	if shown == nil {
+	if shown == nil || shown() { // a write that changes nothing is, and no event comes of it
 		return nil
 	}
 	s.mu.Lock()

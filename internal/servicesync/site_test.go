@@ -521,6 +521,56 @@ func TestCountThatLagsBehind(t *testing.T) {
 	}
 }
 
+// A write that changes nothing is not waited for: no event comes of it, and another
+// pass would only write it again.
+func TestWriteThatChangesNothing(t *testing.T) {
+	f := newFakeAPI(t)
+	f.service("shop", "web", "10.0.0.1")
+	a, err := newAPI(f.config(), Pace{QPS: -1}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newSite(&site{model: model.Config{Cluster: "a"}, own: a, publications: a, log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.queue.ShutDown()
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.services.run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-over
+	}()
+	for !s.services.synced() {
+		pause(ctx, time.Millisecond)
+	}
+	web := keyOf("shop", "web")
+	there := s.services.get(web.Namespace, web.Name)
+	changed := there.DeepCopy()
+	changed.Annotations = map[string]string{"by": "test"}
+	for _, w := range []model.Write{
+		{Verb: model.Update, Store: model.Own, Object: there, Before: there},
+		{Verb: model.Update, Store: model.Own, Object: changed, Before: there},
+	} {
+		if err := s.write(ctx, web, w); err != nil {
+			t.Fatal(err)
+		}
+		if waits := len(s.noted(web).written) > 0; waits && w.Object == w.Before {
+			t.Error("what changes nothing is waited for")
+		}
+	}
+	for !s.caughtUp(web, time.Now()) {
+		pause(ctx, time.Millisecond)
+	}
+	if got := s.services.get(web.Namespace, web.Name).Annotations["by"]; got != "test" {
+		t.Errorf("nothing waited until the change was seen, and it is %q", got)
+	}
+}
+
 // A Service whose write no event ever shows is decided about all the same.
 func TestWriteThatIsNotShown(t *testing.T) {
 	a, err := newAPI(newFakeAPI(t).config(), Pace{QPS: -1}, "test")
