@@ -148,41 +148,43 @@ type process struct {
 	stop    func()
 }
 
-// peerState is the state that the metrics say a peer is in; empty for none.
-func (p *process) peerState(t *testing.T, peer string) string {
+// samples calls do for what the metrics say under a name: the value of a gauge, or
+// the count of a histogram.
+func (p *process) samples(t *testing.T, name string, do func(labels map[string]string, gauge float64, count uint64)) {
 	t.Helper()
 	families, err := p.metrics.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
 		for _, m := range f.GetMetric() {
 			labels := map[string]string{}
 			for _, l := range m.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			if f.GetName() == "xb_servicesync_peer_health" && labels["peer"] == peer && m.GetGauge().GetValue() == 1 {
-				return labels["state"]
-			}
+			do(labels, m.GetGauge().GetValue(), m.GetHistogram().GetSampleCount())
 		}
 	}
-	return ""
+}
+
+// peerState is the state that the metrics say a peer is in; empty for none.
+func (p *process) peerState(t *testing.T, peer string) (state string) {
+	t.Helper()
+	p.samples(t, "xb_servicesync_peer_health", func(labels map[string]string, is float64, _ uint64) {
+		if labels["peer"] == peer && is == 1 {
+			state = labels["state"]
+		}
+	})
+	return state
 }
 
 // passes is how many times a Service was decided about.
 func (p *process) passes(t *testing.T) (n uint64) {
 	t.Helper()
-	families, err := p.metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "xb_servicesync_pass_seconds" {
-				n += m.GetHistogram().GetSampleCount()
-			}
-		}
-	}
+	p.samples(t, "xb_servicesync_pass_seconds", func(_ map[string]string, _ float64, count uint64) { n += count })
 	return n
 }
 
@@ -478,12 +480,10 @@ func TestWhatConfirmsNothing(t *testing.T) {
 	}
 }
 
-// What a view lacks already, and is still counted, is not confirmed to be gone.
-func TestCountThatLagsBehind(t *testing.T) {
-	c := newFakeAPI(t)
-	c.lease("c", 1)
-	c.publish("c", "web", v1alpha1.PublishedServiceSpec{})
-	a, err := newAPI(c.config(), Pace{QPS: -1}, "test")
+// newBareSite is the site of a cluster a, of which nothing runs.
+func newBareSite(t *testing.T, f *fakeAPI) *site {
+	t.Helper()
+	a, err := newAPI(f.config(), Pace{QPS: -1}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -491,22 +491,36 @@ func TestCountThatLagsBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.queue.ShutDown()
-	p, err := newPeer("c", "a", "test", "", "sync", a, memory{heard: time.Now()}, peerHooks{s.peerChanged, s.peerTurned}, s.log)
+	t.Cleanup(s.queue.ShutDown)
+	return s
+}
+
+// runBeside runs until the test ends, and is over by then.
+func runBeside(t *testing.T, run func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-over
+	})
+}
+
+// What a view lacks already, and is still counted, is not confirmed to be gone.
+func TestCountThatLagsBehind(t *testing.T) {
+	c := newFakeAPI(t)
+	c.lease("c", 1)
+	c.publish("c", "web", v1alpha1.PublishedServiceSpec{})
+	s := newBareSite(t, c)
+	p, err := newPeer("c", "a", "test", "", "sync", s.own, memory{heard: time.Now()}, peerHooks{s.peerChanged, s.peerTurned}, s.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.peers["c"] = &reading{peer: p}
-	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		_ = p.run(ctx)
-	}()
-	defer func() {
-		cancel()
-		<-over
-	}()
+	runBeside(t, func(ctx context.Context) { _ = p.run(ctx) })
 	web := keyOf("shop", "web")
 	for !s.input(web, time.Now()).Peers["c"].Confirmed {
 		pause(t.Context(), time.Millisecond)
@@ -526,27 +540,10 @@ func TestCountThatLagsBehind(t *testing.T) {
 func TestWriteThatChangesNothing(t *testing.T) {
 	f := newFakeAPI(t)
 	f.service("shop", "web", "10.0.0.1")
-	a, err := newAPI(f.config(), Pace{QPS: -1}, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := newSite(&site{model: model.Config{Cluster: "a"}, own: a, publications: a, log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.queue.ShutDown()
-	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		s.services.run(ctx)
-	}()
-	defer func() {
-		cancel()
-		<-over
-	}()
+	s := newBareSite(t, f)
+	runBeside(t, s.services.run)
 	for !s.services.synced() {
-		pause(ctx, time.Millisecond)
+		pause(t.Context(), time.Millisecond)
 	}
 	web := keyOf("shop", "web")
 	there := s.services.get(web.Namespace, web.Name)
@@ -556,7 +553,7 @@ func TestWriteThatChangesNothing(t *testing.T) {
 		{Verb: model.Update, Store: model.Own, Object: there, Before: there},
 		{Verb: model.Update, Store: model.Own, Object: changed, Before: there},
 	} {
-		if err := s.write(ctx, web, w); err != nil {
+		if err := s.write(t.Context(), web, w); err != nil {
 			t.Fatal(err)
 		}
 		if waits := len(s.noted(web).written) > 0; waits && w.Object == w.Before {
@@ -564,7 +561,7 @@ func TestWriteThatChangesNothing(t *testing.T) {
 		}
 	}
 	for !s.caughtUp(web, time.Now()) {
-		pause(ctx, time.Millisecond)
+		pause(t.Context(), time.Millisecond)
 	}
 	if got := s.services.get(web.Namespace, web.Name).Annotations["by"]; got != "test" {
 		t.Errorf("nothing waited until the change was seen, and it is %q", got)
@@ -573,21 +570,11 @@ func TestWriteThatChangesNothing(t *testing.T) {
 
 // A Service whose write no event ever shows is decided about all the same.
 func TestWriteThatIsNotShown(t *testing.T) {
-	a, err := newAPI(newFakeAPI(t).config(), Pace{QPS: -1}, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := newSite(&site{model: model.Config{Cluster: "a"}, own: a, publications: a, log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.queue.ShutDown()
+	s := newBareSite(t, newFakeAPI(t))
 	web, now := keyOf("shop", "web"), time.Now()
 	s.noted(web).written = []receipt{{func() bool { return false }, now}}
 	s.noted(keyOf("shop", "waits")).written = []receipt{{func() bool { return false }, now.Add(time.Hour)}}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go s.overdue(ctx)
+	runBeside(t, s.overdue)
 	if k, _ := s.queue.Get(); k != web || !s.caughtUp(k, time.Now()) {
 		t.Errorf("%s is decided about, or waits on", k)
 	}

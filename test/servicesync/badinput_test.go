@@ -297,7 +297,7 @@ func withoutField(t *testing.T, c *lab.Cluster, definition string, path ...strin
 		t.Fatal(err)
 	}
 	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	change := func(ctx context.Context, change func(versions []any)) error {
+	change := func(ctx context.Context, edit func(versions []any)) error {
 		crd, err := crds.Get(ctx, definition, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -306,7 +306,7 @@ func withoutField(t *testing.T, c *lab.Cluster, definition string, path ...strin
 		if err != nil {
 			return err
 		}
-		change(versions)
+		edit(versions)
 		if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
 			return err
 		}

@@ -242,9 +242,7 @@ func (d *decision) derivedSlices(exporters []member, winner member) map[string]*
 		if stands[m.id] || handed && gives(m.Role) {
 			published := d.in.Peers[m.id].Published
 			all := published.All()
-			if !published.Whole(all) {
-				partly[m.id] = true
-			}
+			partly[m.id] = !published.Whole(all)
 			for _, p := range all {
 				add(m.id, p)
 			}

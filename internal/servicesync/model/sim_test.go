@@ -350,7 +350,7 @@ func TestSimulationSeesFaults(t *testing.T) {
 	}
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			for s := range uint64(200) {
+			for s := range uint64(100) {
 				if w := explore(t, s+1, f.break_); w.failed != "" {
 					if slices.ContainsFunc(strings.Split(f.says, "|"), func(says string) bool { return strings.Contains(w.failed, says) }) {
 						return
