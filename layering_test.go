@@ -6,133 +6,228 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 )
 
 const module = "github.com/xbernetes/xbernetes/"
 
-// rule says what the packages under a path may import, of this module and of others.
+// rule says what one package may import: what is not listed is refused, and
+// what is listed but not imported is refused too, so that a rule never allows
+// more than the code needs.
 type rule struct {
-	packages string // import path prefix below the module
-	reason   string
-	own      []string // of this module, beside packages below itself; prefixes
-	foreign  []string // of others, beside the standard library; prefixes; nil: any that no ban names
+	pkg     string // the package's path below the module
+	reason  string
+	own     []string // packages of this module; patterns
+	foreign []string // packages of other modules; patterns
 }
 
-// rules are looked up by the longest prefix; every package needs one.
+// A pattern is an import path, or one that ends in /... for all packages below it.
+
+const (
+	apimachinery = "k8s.io/apimachinery/..."
+	apiserver    = "k8s.io/apiserver/..."
+	clientGo     = "k8s.io/client-go/..."
+	kubeAPI      = "k8s.io/api/..."
+	prometheus   = "github.com/prometheus/client_golang/..."
+)
+
+// every allows all packages. For the one that wires the others, and for the one
+// that embeds Kubernetes, a list would only repeat their go.mod.
+var every = []string{"..."}
+
 var rules = []rule{
-	{"cmd/xb", "the only place that names drivers and wires parts", []string{"internal/", "api/"}, nil},
-	{"api", "what others import: plain types", nil, []string{"k8s.io/apimachinery"}},
-	{"api/aggregation/direct", "a client's way past the gateway", nil, []string{"k8s.io/apimachinery", "k8s.io/client-go"}},
-	{"api/aggregation/reserve", "a client of the gateway's reservations", []string{"api/aggregation/v1alpha1"}, []string{"k8s.io/apimachinery", "k8s.io/client-go"}},
-	{"api/servicesync", "plain types that hold plain types of Kubernetes", nil, []string{"k8s.io/api", "k8s.io/apimachinery"}},
-	{"internal/journal", "the contract: anybody can implement it", nil, []string{}},
-	{"internal/journal/journaltest", "what every driver's test runs", []string{"internal/journal"}, []string{"github.com/google/go-cmp", "go.uber.org/goleak", "golang.org/x/sync"}},
-	{"internal/journal/faultlog", "wraps any journal", []string{"internal/journal"}, []string{}},
-	{"internal/journal/memlog", "a driver knows the contract and its service", []string{"internal/journal"}, []string{}},
-	{"internal/journal/filelog", "a driver knows the contract and its service", []string{"internal/journal"}, []string{"golang.org/x/sys", "github.com/klauspost/compress"}},
-	{"internal/journal/s3log", "a driver knows the contract and its service", []string{"internal/journal"}, []string{"github.com/aws/", "golang.org/x/sync"}},
-	{"internal/notify", "hints decide nothing and know no journal", nil, []string{}},
-	{"internal/mvcc", "the state is a pure function of the journal", []string{"internal/journal"}, []string{}},
-	{"internal/record", "the envelope between a journal and the state", []string{"internal/journal", "internal/mvcc"}, []string{"github.com/klauspost/compress"}},
-	{"internal/replica", "knows the journal's contract, no driver, and no API", []string{"internal/journal", "internal/notify", "internal/mvcc", "internal/record"}, []string{"github.com/klauspost/compress", "golang.org/x/sync"}},
-	{"internal/fsck", "reads what replicas wrote", []string{"internal/journal", "internal/mvcc", "internal/record", "internal/replica"}, []string{}},
-	{"internal/etcdapi", "the etcd API over a replica, nothing else", []string{"internal/replica", "internal/mvcc", "internal/journal"}, []string{"go.etcd.io/etcd/api/v3", "google.golang.org/"}},
-	{"internal/pki", "certificates on disk, for whoever serves", nil, []string{}},
-	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/pki"}, nil},
-	{"internal/gateway", "speaks the Kubernetes API, and knows no part of ours but its own types", []string{"api/aggregation/", "internal/pki"}, nil},
-	{"internal/gateway/conformance", "checks any API server, and knows no gateway", nil, []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
-	{"internal/servicesync", "speaks the Kubernetes API of ordinary clusters, and knows nothing below it", []string{"api/servicesync/v1alpha1"}, nil},
-	{"internal/servicesync/model", "decides, and does nothing", []string{"api/servicesync/v1alpha1"}, []string{"k8s.io/api", "k8s.io/apimachinery", "sigs.k8s.io/mcs-api"}},
+	{"cmd/xb", "the only package that names drivers and wires parts", every, every},
+
+	{"api/aggregation/direct", "a client's way past the gateway", nil, []string{apimachinery, clientGo}},
+	{"api/aggregation/reserve", "a client of the gateway's reservations", []string{"api/aggregation/v1alpha1"}, []string{apimachinery, clientGo}},
+	{"api/aggregation/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
+	{"api/servicesync/v1alpha1", "plain types that hold plain types of Kubernetes", nil, []string{kubeAPI, apimachinery}},
+
+	{"internal/journal", "the contract: anybody can implement it", nil, nil},
+	{"internal/journal/journaltest", "what every driver's test runs", []string{"internal/journal"}, nil},
+	{"internal/journal/faultlog", "wraps any journal", []string{"internal/journal"}, nil},
+	{"internal/journal/memlog", "a driver knows the contract and its service", []string{"internal/journal"}, nil},
+	{"internal/journal/filelog", "a driver knows the contract and its service", []string{"internal/journal"}, []string{"golang.org/x/sys/..."}},
+	{"internal/journal/s3log", "a driver knows the contract and its service", []string{"internal/journal"}, []string{"github.com/aws/..."}},
+
+	{"internal/notify", "hints decide nothing and know no journal", nil, nil},
+	{"internal/mvcc", "the state is a pure function of the journal", []string{"internal/journal"}, nil},
+	{"internal/record", "the envelope between a journal and the state", []string{"internal/journal", "internal/mvcc"}, []string{"github.com/klauspost/compress/..."}},
+	{"internal/replica", "knows the journal's contract, no driver, and no API", []string{"internal/journal", "internal/notify", "internal/mvcc", "internal/record"}, []string{"golang.org/x/sync/..."}},
+	{"internal/fsck", "reads what replicas wrote", []string{"internal/journal", "internal/mvcc", "internal/record", "internal/replica"}, nil},
+	{"internal/etcdapi", "the etcd API over a replica, nothing else", []string{"internal/replica", "internal/mvcc"}, []string{"go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
+	{"internal/pki", "certificates on disk, for whoever serves", nil, nil},
+	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/pki"}, every},
+
+	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/gateway/...", "internal/pki"},
+		[]string{apimachinery, apiserver, clientGo, prometheus, "golang.org/x/sync/..."}},
+	{"internal/gateway/backend", "speaks to one registered server, and knows no other", []string{"api/aggregation/v1alpha1"},
+		[]string{apimachinery, apiserver, "k8s.io/component-base/tracing/...", "go.opentelemetry.io/otel/trace", "golang.org/x/sync/..."}},
+	{"internal/gateway/conformance", "checks any API server, and knows no gateway", nil, []string{kubeAPI, apimachinery, clientGo}},
+	{"internal/gateway/discovery", "merges documents, whoever they come from", nil,
+		[]string{kubeAPI, apimachinery, apiserver, clientGo, "k8s.io/kube-openapi/...", "github.com/munnerz/goautoneg"}},
+	{"internal/gateway/policy", "judges requests, and forwards none", []string{"api/aggregation/v1alpha1"},
+		[]string{kubeAPI, apimachinery, apiserver, clientGo, "sigs.k8s.io/json", "sigs.k8s.io/yaml"}},
+	{"internal/gateway/proxy", "what lies around a backend: limits, log, metrics", []string{"internal/gateway/backend"},
+		[]string{apiserver, prometheus, "k8s.io/utils/lru", "go.opentelemetry.io/otel/trace", "golang.org/x/time/rate"}},
+	{"internal/gateway/source", "finds servers and calls none of them", []string{"api/aggregation/v1alpha1"},
+		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/...", "sigs.k8s.io/yaml"}},
+
+	{"internal/servicesync", "reads and writes ordinary clusters by the Kubernetes API", []string{"api/servicesync/v1alpha1", "internal/servicesync/..."},
+		[]string{kubeAPI, apimachinery, clientGo, prometheus, "k8s.io/apiextensions-apiserver/...", "sigs.k8s.io/mcs-api/...", "sigs.k8s.io/yaml", "gopkg.in/evanphx/json-patch.v4", "golang.org/x/sync/..."}},
+	{"internal/servicesync/model", "decides, and does nothing", []string{"api/servicesync/v1alpha1"}, []string{kubeAPI, apimachinery, "sigs.k8s.io/mcs-api/..."}},
+	{"internal/servicesync/peers", "finds clusters and reads none of them", nil,
+		[]string{kubeAPI, apimachinery, clientGo, "github.com/fsnotify/fsnotify", "golang.org/x/sync/..."}},
 	{"internal/servicesync/queue", "orders keys, whatever they are", nil, []string{"k8s.io/client-go/util/workqueue"}},
-	{"internal/servicesync/peers", "finds clusters and reads none of them", nil, nil},
-	{"internal/devstore", "the object store of xb dev; knows no journal", nil, nil},
+
+	{"internal/devstore", "the object store of xb dev; knows no journal", nil,
+		[]string{"github.com/Shopify/toxiproxy/v2", "github.com/aws/...", "github.com/rs/zerolog", "github.com/versity/versitygw/..."}},
+	{"internal/devstore/storetest", "starts that store for a test", []string{"internal/devstore"}, nil},
 }
 
-// bans are what only the packages named may import, wherever rules leave it open.
+// bans name what only some packages may import, also where a rule allows every
+// package.
 var bans = []struct {
 	foreign string
 	allowed []string
 	reason  string
 }{
-	{"k8s.io/kubernetes", []string{"internal/controlplane"}, "it takes minutes to build and has global state"},
-	{"github.com/aws/aws-sdk-go-v2", []string{"internal/journal/s3log", "internal/devstore"}, "cloud SDKs belong to drivers and notifiers"},
-	{"github.com/versity/versitygw", []string{"internal/devstore"}, "the object store is for xb dev only"},
-	{"go.etcd.io/etcd/server/v3", nil, "etcd's server is for tests only"},
+	{"k8s.io/kubernetes/...", []string{"internal/controlplane"}, "it takes minutes to build and has global state"},
+	{"github.com/aws/aws-sdk-go-v2/...", []string{"internal/journal/s3log", "internal/devstore"}, "cloud SDKs belong to drivers and notifiers"},
+	{"github.com/versity/versitygw/...", []string{"internal/devstore"}, "the object store is for xb dev only"},
+	{"go.etcd.io/etcd/server/v3/...", nil, "etcd's server is for tests only"},
 }
 
 func TestLayering(t *testing.T) {
-	pkgs := list(t)
-	if len(pkgs) < 8 {
-		t.Fatalf("go list found %d packages only", len(pkgs))
+	left := map[string]*rule{}
+	for i := range rules {
+		left[rules[i].pkg] = &rules[i]
 	}
-	for _, p := range pkgs {
-		r := ruleFor(p.ImportPath)
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		r := left[name]
 		if r == nil {
-			t.Errorf("%s has no rule: say here what it may import, and why", p.ImportPath)
+			t.Errorf("%s has no rule: say here what it may import, and why", name)
 			continue
 		}
-		for _, imp := range p.Imports {
-			check(t, p.ImportPath, imp, r)
+		delete(left, name)
+		for _, e := range r.breaches(p.Imports) {
+			t.Errorf("%s %s: %s", name, e, r.reason)
+		}
+		for _, b := range bans {
+			for _, imp := range p.Imports {
+				if matches(imp, b.foreign) && !matchesAny(name, b.allowed) {
+					t.Errorf("%s imports %s: %s", name, imp, b.reason)
+				}
+			}
+		}
+	}
+	for name := range left {
+		t.Errorf("there is a rule for %s, but no such package", name)
+	}
+}
+
+// breaches holds a package's imports against its rule, both ways.
+func (r *rule) breaches(imports []string) (found []string) {
+	used := map[string]bool{}
+	for _, imp := range imports {
+		allowed, path := r.foreign, imp
+		if own, ok := strings.CutPrefix(imp, module); ok {
+			allowed, path = r.own, own
+		} else if !strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
+			continue // standard library
+		}
+		ok := false
+		for _, pattern := range allowed {
+			if matches(path, pattern) {
+				ok, used[pattern] = true, true
+			}
+		}
+		if !ok {
+			found = append(found, "imports "+path)
+		}
+	}
+	for _, pattern := range append(append([]string(nil), r.own...), r.foreign...) {
+		if !used[pattern] {
+			found = append(found, "may import "+pattern+", and does not")
+		}
+	}
+	return found
+}
+
+// TestRulesBite: a rule refuses what it does not list, and what it lists in vain.
+func TestRulesBite(t *testing.T) {
+	r := rule{own: []string{"internal/journal"}, foreign: []string{"k8s.io/api/..."}}
+	for name, test := range map[string]struct {
+		imports []string
+		want    string
+	}{
+		"all of it":         {[]string{"fmt", module + "internal/journal", "k8s.io/api/core/v1"}, ""},
+		"a room below":      {[]string{module + "internal/journal", module + "internal/journal/memlog", "k8s.io/api/core/v1"}, "imports internal/journal/memlog"},
+		"another module":    {[]string{module + "internal/journal", "k8s.io/api/core/v1", "k8s.io/apiserver/x"}, "imports k8s.io/apiserver/x"},
+		"a rule not needed": {[]string{"k8s.io/api/core/v1"}, "may import internal/journal, and does not"},
+	} {
+		if got := strings.Join(r.breaches(test.imports), "; "); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 }
 
-func check(t *testing.T, pkg, imp string, r *rule) {
-	if own, ok := strings.CutPrefix(imp, module); ok {
-		if !below(own, r.packages) && !anyExact(own, r.own) {
-			t.Errorf("%s imports %s: %s", pkg, imp, r.reason)
+// TestMap holds the README's map of packages against the packages there are: each
+// stands in the map, by its own path or by a name in the line of its parent.
+func TestMap(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(readme), "\n## The map\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	told := map[string]bool{}
+	name := regexp.MustCompile("`([a-z0-9./-]+)`")
+	for line := range strings.Lines(table) {
+		cells := strings.SplitN(line, "|", 3)
+		if len(cells) < 3 {
+			continue
 		}
-		return
+		for _, path := range name.FindAllStringSubmatch(cells[1], -1) {
+			if _, err := os.Stat(path[1]); err != nil {
+				t.Errorf("the README's map names %s, which is not there", path[1])
+			}
+			told[path[1]] = true
+			for _, room := range name.FindAllStringSubmatch(cells[2], -1) {
+				told[path[1]+"/"+room[1]] = true
+			}
+		}
 	}
-	if !strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
-		return // standard library
+	if len(told) < 8 {
+		t.Fatalf("the README's map names %d packages only", len(told))
 	}
-	if r.foreign != nil && !anyBelow(imp, r.foreign) {
-		t.Errorf("%s imports %s: %s", pkg, imp, r.reason)
-	}
-	for _, b := range bans {
-		if below(imp, b.foreign) && !anyBelow(strings.TrimPrefix(pkg, module), b.allowed) {
-			t.Errorf("%s imports %s: %s", pkg, imp, b.reason)
+	for _, r := range rules {
+		if !told[r.pkg] && !told[strings.TrimSuffix(r.pkg, "/v1alpha1")] {
+			t.Errorf("%s is not in the README's map", r.pkg)
 		}
 	}
 }
 
-// below says whether path is prefix or under it; a prefix that ends in / or
-// covers a host's modules counts as it stands.
-func below(path, prefix string) bool {
-	return path == prefix || strings.HasPrefix(path, strings.TrimSuffix(prefix, "/")+"/")
+// matches says whether path is what pattern names, or is below it.
+func matches(path, pattern string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "..."); ok {
+		return strings.HasPrefix(path+"/", prefix)
+	}
+	return path == pattern
 }
 
-func anyBelow(path string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if below(path, p) {
+func matchesAny(path string, patterns []string) bool {
+	for _, p := range patterns {
+		if matches(path, p) {
 			return true
 		}
 	}
 	return false
-}
-
-// anyExact is anyBelow where a prefix without a final / means that one package.
-func anyExact(path string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) {
-			return true
-		}
-	}
-	return false
-}
-
-func ruleFor(pkg string) *rule {
-	var best *rule
-	for i := range rules {
-		if below(strings.TrimPrefix(pkg, module), rules[i].packages) && (best == nil || len(rules[i].packages) > len(best.packages)) {
-			best = &rules[i]
-		}
-	}
-	return best
 }
 
 type listed struct {
