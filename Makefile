@@ -7,7 +7,7 @@ FUZZTIME  ?= 30s
 SUITES    ?= memlog filelog s3log kube-apiserver robustness
 
 # Tests of the whole product run what was built.
-test e2e gateway: export XB_BIN := $(CURDIR)/bin/xb
+e2e gateway: export XB_BIN := $(CURDIR)/bin/xb
 
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
@@ -24,14 +24,8 @@ build: ## Build bin/xb
 	@echo "Building xb: some minutes the first time, which compiles Kubernetes; seconds after that."
 	@$(GO) build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/xb ./cmd/xb
 
-test: build ## Run all tests but the long ones
-	$(GO) vet ./...
-	$(GO) test ./...
-	test/suites/run $(SUITES)
-	cd test/e2e && $(GO) test -timeout 20m ./...
-	cd test/gateway && $(GO) test -timeout 20m .
-	cd test/servicesync && $(GO) test -short -timeout 30m .
-	cd test/servicesync && XB_TRANSPORT=store $(GO) test -run 'TestMigrate$$|TestUnionOfThree|TestPeerIsGone' -timeout 15m .
+test: build ## Run all tests but the long ones; test/run --list shows the stages
+	SUITES="$(SUITES)" test/run
 
 race: ## Run the tests of everything but the control plane under the race detector
 	$(GO) test -race $(FAST)
