@@ -60,10 +60,11 @@ var rules = []rule{
 	{"internal/replica", "knows the journal's contract, no driver, and no API", []string{"internal/journal", "internal/notify", "internal/mvcc", "internal/record"}, []string{"golang.org/x/sync/..."}},
 	{"internal/fsck", "reads what replicas wrote", []string{"internal/journal", "internal/mvcc", "internal/record", "internal/replica"}, nil},
 	{"internal/etcdapi", "the etcd API over a replica, nothing else", []string{"internal/replica", "internal/mvcc"}, []string{"go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
-	{"internal/pki", "certificates on disk, for whoever serves", nil, nil},
-	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/pki"}, every},
+	{"internal/privatefile", "files for one user, of whoever keeps some", nil, nil},
+	{"internal/pki", "certificates on disk, for whoever serves", []string{"internal/privatefile"}, nil},
+	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/pki", "internal/privatefile"}, every},
 
-	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/gateway/...", "internal/pki"},
+	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/gateway/...", "internal/pki", "internal/privatefile"},
 		[]string{apimachinery, apiserver, clientGo, prometheus, "golang.org/x/sync/..."}},
 	{"internal/gateway/backend", "speaks to one registered server, and knows no other", []string{"api/aggregation/v1alpha1"},
 		[]string{apimachinery, apiserver, "k8s.io/component-base/tracing/...", "go.opentelemetry.io/otel/trace", "golang.org/x/sync/..."}},
@@ -74,7 +75,7 @@ var rules = []rule{
 		[]string{kubeAPI, apimachinery, apiserver, clientGo, "sigs.k8s.io/json", "sigs.k8s.io/yaml"}},
 	{"internal/gateway/proxy", "what lies around a backend: limits, log, metrics", []string{"internal/gateway/backend"},
 		[]string{apiserver, prometheus, "k8s.io/utils/lru", "go.opentelemetry.io/otel/trace", "golang.org/x/time/rate"}},
-	{"internal/gateway/source", "finds servers and calls none of them", []string{"api/aggregation/v1alpha1"},
+	{"internal/gateway/source", "finds servers and calls none of them", []string{"api/aggregation/v1alpha1", "internal/privatefile"},
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/...", "sigs.k8s.io/yaml"}},
 
 	{"internal/servicesync", "reads and writes ordinary clusters by the Kubernetes API", []string{"api/servicesync/v1alpha1", "internal/servicesync/..."},

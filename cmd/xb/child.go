@@ -7,8 +7,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 // child is another xb process. It lives no longer than this one: it stops
@@ -16,7 +20,7 @@ import (
 type child struct {
 	name  string
 	args  []string
-	env   []string // beside our own
+	env   []string // beside our own, of which nothing about AWS is handed on
 	log   string   // file that gets what it prints; made anew
 	ready string   // file that it writes when it is ready, or ""
 }
@@ -33,13 +37,13 @@ func (c *child) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	log, err := privatefile.Create(c.log)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, exe, c.args...)
-	cmd.Env = append(os.Environ(), append(c.env, envStopOnEOF+"=1")...)
+	cmd.Env = append(withoutAWS(os.Environ()), append(c.env, envStopOnEOF+"=1")...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us to pass on, in order
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -54,6 +58,12 @@ func (c *child) run(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("%s stopped by itself (%w); its last words, of %s:\n%s", c.name, err, c.log, lastLines(c.log))
+}
+
+// withoutAWS is an environment without the user's own AWS settings: those in
+// variables would win over an account's credentials, which are in a file.
+func withoutAWS(env []string) []string {
+	return slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "AWS_") })
 }
 
 // lastLines is the end of a file, for a person.

@@ -19,12 +19,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/xbernetes/xbernetes/internal/devstore"
-	"github.com/xbernetes/xbernetes/internal/pki"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 const (
@@ -219,16 +218,15 @@ func accountsFile(dir string) string { return filepath.Join(dir, "accounts.json"
 
 // lockDir makes the folder and keeps other processes out of it.
 func lockDir(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := privatefile.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("make the folder for xb dev: %w; choose another with --dir", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := privatefile.Lock(filepath.Join(dir, "lock"))
+	if errors.Is(err, privatefile.ErrLocked) {
+		return nil, fmt.Errorf("another xb dev runs in %s; stop it, or choose another folder with --dir", dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock the folder for xb dev: %w; choose another with --dir", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("another xb dev runs in %s; stop it, or choose another folder with --dir", dir)
 	}
 	return func() { f.Close() }, nil
 }
@@ -254,15 +252,15 @@ func openAccounts(dir string, n int) ([]account, error) {
 	if data, err = json.MarshalIndent(accounts, "", "  "); err != nil {
 		return nil, err
 	}
-	if err := pki.WriteSecret(accountsFile(dir), data); err != nil {
+	if err := privatefile.Write(accountsFile(dir), data); err != nil {
 		return nil, err
 	}
 	for _, a := range accounts {
-		if err := os.MkdirAll(a.home(dir), 0o700); err != nil {
+		if err := privatefile.MkdirAll(a.home(dir)); err != nil {
 			return nil, err
 		}
 		creds := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", a.AccessKey, a.SecretKey)
-		if err := pki.WriteSecret(filepath.Join(a.home(dir), "credentials"), []byte(creds)); err != nil {
+		if err := privatefile.Write(filepath.Join(a.home(dir), "credentials"), []byte(creds)); err != nil {
 			return nil, err
 		}
 		// The kubeconfig says that a server is ready: an old one must not.
@@ -298,7 +296,7 @@ func welcome(f *devFlags, accounts []account, out io.Writer) error {
 		return err
 	}
 	kubeconfig := filepath.Join(f.dir, "kubeconfig")
-	if err := pki.WriteSecret(kubeconfig, data); err != nil {
+	if err := privatefile.Write(kubeconfig, data); err != nil {
 		return err
 	}
 	for _, name := range []string{"crd.yaml", "database.yaml"} {
@@ -306,7 +304,7 @@ func welcome(f *devFlags, accounts []account, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(f.dir, name), data, 0o600); err != nil {
+		if err := privatefile.Write(filepath.Join(f.dir, name), data); err != nil {
 			return err
 		}
 	}

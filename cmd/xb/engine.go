@@ -19,6 +19,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
@@ -49,18 +50,16 @@ func (f *etcdListenFlags) register(fs *pflag.FlagSet, prefix string) {
 	fs.StringVar(&f.clientCA, prefix+"trusted-ca-file", "", "CA that clients of the etcd API must have a certificate of, PEM")
 }
 
-// open listens. Plain text is for this machine only.
+// open listens. Plain text is for this machine only, and a socket for this
+// user only.
 func (f *etcdListenFlags) open() (net.Listener, *tls.Config, error) {
-	network, addr := "tcp", f.listen
-	if path, ok := strings.CutPrefix(f.listen, "unix://"); ok {
-		network, addr = "unix", path
-	}
+	path, unix := strings.CutPrefix(f.listen, "unix://")
 	cfg, err := f.tls()
 	if err != nil {
 		return nil, nil, err
 	}
-	if network == "tcp" && cfg == nil {
-		host, _, err := net.SplitHostPort(addr)
+	if !unix && cfg == nil {
+		host, _, err := net.SplitHostPort(f.listen)
 		if err != nil {
 			return nil, nil, fmt.Errorf("etcd API address %q is not HOST:PORT or unix:///PATH", f.listen)
 		}
@@ -68,7 +67,12 @@ func (f *etcdListenFlags) open() (net.Listener, *tls.Config, error) {
 			return nil, nil, fmt.Errorf("the etcd API at %s would be open to whoever reaches it; give it a certificate, a key and a CA for its clients, or a loopback address", f.listen)
 		}
 	}
-	lis, err := net.Listen(network, addr)
+	var lis net.Listener
+	if unix {
+		lis, err = privatefile.Listen(path)
+	} else {
+		lis, err = net.Listen("tcp", f.listen)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen for the etcd API at %s: %w; choose another address, or stop what holds it", f.listen, err)
 	}

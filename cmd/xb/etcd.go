@@ -16,7 +16,11 @@ etcdctl and etcd's own benchmark run on it. Several of these, on different
 machines, may share one journal that is not a local file.
 
 Served: KV without nested transactions, Watch, Lease, Maintenance's Status, and
-a member list of one. Not served: auth, membership, snapshots, alarms.`,
+a member list of one. Not served: auth, membership, snapshots, alarms.
+
+Who reaches the etcd API controls all that is in the journal. Without
+certificates that is every user of this machine; a Unix socket is for the user
+who started xb alone.`,
 		Example: "  xb etcd --journal file:///var/lib/xb/journal\n  etcdctl --endpoints http://127.0.0.1:2379 put greeting hello",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +43,7 @@ a member list of one. Not served: auth, membership, snapshots, alarms.`,
 		},
 	}
 	f.register(cmd.Flags())
-	cmd.Flags().StringVar(&f.etcd.listen, "listen", "127.0.0.1:2379", "where to serve: HOST:PORT or unix:///PATH; anything but this machine needs the three files below")
+	cmd.Flags().StringVar(&f.etcd.listen, "listen", "127.0.0.1:2379", "where to serve: unix:///PATH, for this user alone, or HOST:PORT; without the three files below HOST must be a loopback address, and every user of this machine then has full control")
 	f.etcd.register(cmd.Flags(), "")
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
 	return cmd

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,7 +34,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway"
 	"github.com/xbernetes/xbernetes/internal/gateway/proxy"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
-	"github.com/xbernetes/xbernetes/internal/pki"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 // gatewayFlags are those of xb gateway.
@@ -231,7 +232,7 @@ func (f *gatewayFlags) secure(cfg *gateway.Config) (kubeconfig string, unlock fu
 	unlock = func() {}
 	var own *gateway.Identity
 	if f.certFile == "" || f.clientCA == "" && f.authentication == "" {
-		if unlock, err = f.lock(); err != nil {
+		if unlock, err = f.lock(cfg.Log); err != nil {
 			return "", nil, err
 		}
 		if own, err = gateway.LoadIdentity(filepath.Join(f.dataDir, "pki"), f.names(cfg.Listener.Addr())); err != nil {
@@ -262,16 +263,20 @@ func (f *gatewayFlags) secure(cfg *gateway.Config) (kubeconfig string, unlock fu
 
 // lock keeps other gateways out of the data directory, which has the kubeconfig
 // of this one.
-func (f *gatewayFlags) lock() (unlock func(), err error) {
+func (f *gatewayFlags) lock(log *slog.Logger) (unlock func(), err error) {
 	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(f.dataDir, 0o700); err != nil {
+	if err := privatefile.MkdirAll(f.dataDir); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
-	file, err := pki.Lock(filepath.Join(f.dataDir, "gateway.lock"))
+	complainOfExposed(log, f.dataDir)
+	file, err := privatefile.Lock(filepath.Join(f.dataDir, "gateway.lock"))
+	if errors.Is(err, privatefile.ErrLocked) {
+		return nil, fmt.Errorf("data directory %s is in use by another gateway; stop that one, or give this one a directory of its own with --data-dir", f.dataDir)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
 	return func() { _ = file.Close() }, nil
 }
@@ -301,7 +306,11 @@ func (f *gatewayFlags) writeKubeconfig(file string, addr net.Addr, servingCert s
 	cfg.AuthInfos["gateway"] = &clientcmdapi.AuthInfo{ClientCertificateData: own.Admin.CertPEM, ClientKeyData: own.Admin.KeyPEM}
 	cfg.Contexts["gateway"] = &clientcmdapi.Context{Cluster: "gateway", AuthInfo: "gateway", Namespace: "default"}
 	cfg.CurrentContext = "gateway"
-	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
+	data, err := clientcmd.Write(*cfg)
+	if err == nil {
+		err = privatefile.Write(file, data)
+	}
+	if err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return nil

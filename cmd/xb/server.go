@@ -35,7 +35,7 @@ func (f *serverFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.advertise, "advertise-url", "", "URL that clients reach this server at, for the kubeconfig (default made from --listen)")
 	fs.StringSliceVar(&f.sans, "tls-san", nil, "further host names and IP addresses for the serving certificate")
 	f.engine.register(fs)
-	fs.StringVar(&f.engine.etcd.listen, "etcd-listen", "", "also serve the etcd API here, HOST:PORT or unix:///PATH; anything but this machine needs the three files below")
+	fs.StringVar(&f.engine.etcd.listen, "etcd-listen", "", "also serve the etcd API here: unix:///PATH, for this user alone, or HOST:PORT; without the three files below HOST must be a loopback address, and every user of this machine then has full control of all objects, secrets too")
 	f.engine.etcd.register(fs, "etcd-")
 	o := &f.options
 	fs.StringVar(&o.EncryptionProviderConfig, "encryption-provider-config", "", "EncryptionConfiguration file: what it names is encrypted in the journal; the same keys on every server")
@@ -75,6 +75,7 @@ directory, CA and kubeconfig, and none needs to reach another.`,
 			if f.engine.journal == "" {
 				f.engine.journal = "file://" + filepath.Join(f.dataDir, "journal")
 			}
+			complainOfExposed(log, f.dataDir)
 			// A port that is taken is said before anything is changed.
 			if err := canListen(f.listen); err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 const journalHelp = `where the state lives:
@@ -35,6 +36,7 @@ func openStore(ctx context.Context, rawURL string, log *slog.Logger) (backend, e
 	}
 	switch u.Scheme {
 	case "file":
+		complainOfExposed(log, u.Path)
 		store, err := filelog.Open(ctx, u.Path, filelog.Options{Logger: log})
 		return backend{Store: store}, err
 	case "s3":
@@ -90,6 +92,14 @@ func parseJournalURL(raw string) (*url.URL, error) {
 		return nil, fmt.Errorf("journal URL has the scheme %q, which this build does not know; want file:///DIR, s3://BUCKET/PREFIX or mem:", u.Scheme)
 	}
 	return u, nil
+}
+
+// complainOfExposed says so if other users of this machine can do more with a
+// folder of ours than they should.
+func complainOfExposed(log *slog.Logger, dir string) {
+	if why := privatefile.Exposed(dir); why != "" {
+		log.Warn("keys and data are in a folder that is open to other users; run chmod 700 on it, or choose another", "folder", dir, "reason", why)
+	}
 }
 
 // defaultDataDir is where one user's server keeps its things: below

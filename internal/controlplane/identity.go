@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/xbernetes/xbernetes/internal/pki"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 // identity is what makes a server itself: an id and key material, made once in
@@ -42,12 +43,15 @@ func validServerID(s string) bool { return serverIDPattern.MatchString(s) }
 // openIdentity locks dir, and reads the identity in it, making what is missing
 // or about to expire. sans are the names that the serving certificate must cover.
 func openIdentity(dir, serverID string, sans []string) (*identity, error) {
-	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
+	if err := privatefile.MkdirAll(filepath.Join(dir, "pki")); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
-	lock, err := pki.Lock(filepath.Join(dir, "server.lock"))
+	lock, err := privatefile.Lock(filepath.Join(dir, "server.lock"))
+	if errors.Is(err, privatefile.ErrLocked) {
+		return nil, fmt.Errorf("data directory %s is in use by another server; stop that one, or give this one a directory of its own", dir)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
 	id := &identity{dir: dir, lock: lock}
 	if err := id.load(serverID, sans); err != nil {
@@ -91,7 +95,7 @@ func (id *identity) loadServiceAccountKey() error {
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if b, err = newServiceAccountKey(); err == nil {
-			err = pki.WriteSecret(file, b)
+			err = privatefile.Write(file, b)
 		}
 	}
 	if err == nil {
@@ -123,7 +127,7 @@ func loadServerID(file, want string) (string, error) {
 		}
 		want = "s" + hex.EncodeToString(r[:])
 	}
-	if err := pki.WriteSecret(file, []byte(want+"\n")); err != nil {
+	if err := privatefile.Write(file, []byte(want+"\n")); err != nil {
 		return "", fmt.Errorf("write server id: %w", err)
 	}
 	return want, nil

@@ -2,13 +2,12 @@ package controlplane
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/xbernetes/xbernetes/internal/pki"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 // writeKubeconfig replaces file by a kubeconfig with one context.
@@ -22,10 +21,10 @@ func writeKubeconfig(file, name, url string, ca, cert, key []byte) error {
 	if err != nil {
 		return fmt.Errorf("encode kubeconfig: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	if err := privatefile.MkdirAll(filepath.Dir(file)); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
-	if err := pki.WriteSecret(file, b); err != nil {
+	if err := privatefile.Write(file, b); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return nil

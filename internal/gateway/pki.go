@@ -2,11 +2,11 @@ package gateway
 
 import (
 	"fmt"
-	"os"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/xbernetes/xbernetes/internal/pki"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 // Identity is all that a gateway makes for itself: a CA, what it serves with,
@@ -16,7 +16,7 @@ type Identity struct{ CA, Serving, Admin pki.Pair }
 // LoadIdentity reads the identity in a folder, and makes what is missing or has
 // nearly run out. names are those that the serving certificate must cover.
 func LoadIdentity(dir string, names []string) (*Identity, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := privatefile.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("make folder for certificates: %w", err)
 	}
 	id := &Identity{}

@@ -20,8 +20,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
+
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 const (
@@ -138,10 +139,10 @@ func issue(dir, file string, t *x509.Certificate, ca *Pair) (Pair, error) {
 	}
 	p.CertPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	p.KeyPEM = pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
-	if err := WriteSecret(p.KeyFile, p.KeyPEM); err != nil {
+	if err := privatefile.Write(p.KeyFile, p.KeyPEM); err != nil {
 		return p, err
 	}
-	if err := WriteSecret(p.CertFile, p.CertPEM); err != nil {
+	if err := privatefile.Write(p.CertFile, p.CertPEM); err != nil {
 		return p, err
 	}
 	return p.parse()
@@ -175,41 +176,4 @@ func (p Pair) parse() (Pair, error) {
 	}
 	p.cert, p.key = pair.Leaf, signer
 	return p, nil
-}
-
-// Lock takes an exclusive lock on file, in the data directory of one process,
-// until it is closed or the process ends.
-func Lock(file string) (*os.File, error) {
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock data directory: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("data directory %s is in use by another server; stop that one, or give this one a directory of its own: %w", filepath.Dir(file), err)
-	}
-	return f, nil
-}
-
-// WriteSecret replaces file by b, whole or not at all, readable by its owner alone.
-func WriteSecret(file string, b []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if _, err = f.Write(b); err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 // Memory is what a gateway knew when it last ran. It holds no secret.
@@ -44,10 +44,7 @@ func Recall(file string) (Memory, error) {
 func Remember(file string, m Memory) error {
 	content, err := json.Marshal(m)
 	if err == nil {
-		err = os.WriteFile(file+".new", content, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(file+".new", file)
+		err = privatefile.Write(file, content)
 	}
 	if err != nil {
 		return fmt.Errorf("write cache file %s: %w", file, err)
