@@ -12,12 +12,16 @@ import (
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
+// errTooManyLeases has no like in etcd.
+var errTooManyLeases = status.Error(codes.ResourceExhausted, "etcdserver: too many leases; revoke some, or let them expire")
+
 // outcomes maps what the state machine says to etcd's words.
 var outcomes = []struct{ from, to error }{
 	{mvcc.ErrCompacted, rpctypes.ErrGRPCCompacted},
 	{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
 	{mvcc.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
 	{mvcc.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
+	{mvcc.ErrTooManyLeases, errTooManyLeases},
 	{mvcc.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
 	{mvcc.ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey},
 	{mvcc.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},

@@ -20,7 +20,11 @@ func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
 // FormatVersion is the version of the layout that the drivers of this build
 // write. A journal of a newer version is refused with ErrNewerFormat.
-const FormatVersion = 2
+const FormatVersion = 3
+
+// MaxBlob is the length of the longest blob, in bytes. A driver reads no more
+// than that of one, whatever the store holds.
+const MaxBlob = 64 << 20
 
 // The closed set of errors that callers act on. Drivers wrap them.
 var (
@@ -90,10 +94,12 @@ type Journal interface {
 // never the truth. A name has one or more parts of [a-z0-9._-], joined by "/".
 // All methods are safe for concurrent use, also by several processes.
 type Blobs interface {
-	// PutBlob stores data under name, whole or not at all, in place of what
-	// was there. After an error the blob is the old one or the new one.
+	// PutBlob stores data, at most MaxBlob bytes, under name, whole or not at
+	// all, in place of what was there. After an error the blob is the old one
+	// or the new one.
 	PutBlob(ctx context.Context, name string, data []byte) error
-	// GetBlob returns what was stored under name, or ErrNoBlob.
+	// GetBlob returns what was stored under name, or ErrNoBlob. A longer blob
+	// than MaxBlob is ErrCorrupt.
 	GetBlob(ctx context.Context, name string) ([]byte, error)
 	// ListBlobs returns the names that start with prefix, sorted.
 	ListBlobs(ctx context.Context, prefix string) ([]string, error)

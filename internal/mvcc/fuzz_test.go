@@ -42,7 +42,11 @@ func FuzzParseRequests(f *testing.F) {
 		f.Add(AppendRequests(nil, pointers(g.batch(100, 10, map[WriterID]BatchNumber{}).Requests)))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		requests, err := ParseRequests(b)
+		var requests []Request
+		var err error
+		if got := allocated(func() { requests, err = ParseRequests(b) }); got > 3*MaxBatchWeight+2*uint64(len(b)) {
+			t.Errorf("%d bytes took %d bytes of memory", len(b), got)
+		}
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) {
 				t.Error(err)
@@ -144,7 +148,11 @@ func FuzzThaw(f *testing.F) {
 		f.Add(p[0], p[1])
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		s, err := thaw([][]byte{first, second})
+		var s *State
+		var err error
+		if got := allocated(func() { s, err = thaw([][]byte{first, second}) }); got > 1<<20+256*uint64(len(first)+len(second)) {
+			t.Errorf("%d and %d bytes took %d bytes of memory", len(first), len(second), got)
+		}
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) {
 				t.Error(err)

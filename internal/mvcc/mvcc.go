@@ -47,6 +47,7 @@ var (
 	ErrLeaseNotFound    = errors.New("requested lease not found")
 	ErrLeaseExists      = errors.New("lease already exists")
 	ErrLeaseTTLTooLarge = errors.New("too large lease TTL")
+	ErrTooManyLeases    = errors.New("too many leases") // etcd has no such limit
 	ErrDuplicateKey     = errors.New("duplicate key given in txn request")
 	ErrKeyNotFound      = errors.New("key not found")
 )
@@ -54,6 +55,10 @@ var (
 // MaxLeaseTTL is the longest time to live that a lease is granted, in seconds;
 // it is etcd's, and fits in a time.Duration.
 const MaxLeaseTTL = 9_000_000_000
+
+// MaxLeases is how many leases there are at once at most, so that the part of a
+// snapshot that holds them has a bound.
+const MaxLeases = 1 << 20
 
 // KeyRange is a set of keys as etcd writes it: the one key if End is empty,
 // every key from Key on if End is "\x00", otherwise Key <= k < End.

@@ -46,10 +46,25 @@ func (s *State) Freeze() *Frozen {
 // It is part of the canonical encoding.
 const PartSize = 4 << 20
 
+// The limits of a snapshot: no state makes more. Who reads one that claims more
+// need not make room for it.
+const (
+	// MaxFirstPart is the length of the first part, in bytes: that of MaxLeases
+	// and maxWriters, none of which is longer than its row.
+	MaxFirstPart = 32 << 20
+	// MaxPart is the length of any other part, in bytes: one that is about to be
+	// closed, and one version more, which a batch had room for.
+	MaxPart = PartSize + MaxBatchWeight + 1<<10
+)
+
+// MaxParts is how many parts the state at a slot has at most: what is put into
+// it came in batches.
+func MaxParts(slot journal.Slot) uint64 { return uint64(min(slot, 1<<60)) + 2 }
+
 // Parts encodes the state canonically: two states are equal if and only if
 // their parts are. It calls yield with one part after the other; the first
-// holds the leases and writers, each other one whole keys, in order. The
-// slice is only good until yield returns. It returns the error of yield, or
+// holds the leases and writers, each other one keys with their histories, in
+// order; a history may go on in the next part. The slice is only good until yield returns. It returns the error of yield, or
 // ErrCompacted if the state was compacted and pruned since it was frozen: what
 // was yielded is then worthless, and the state must be frozen anew.
 func (f *Frozen) Parts(yield func(part []byte) error) error {
@@ -70,11 +85,11 @@ func (f *Frozen) Parts(yield func(part []byte) error) error {
 	var err error
 	var kept []*KV
 	f.View.root.ascend(KeyRange{End: FromKey}, func(head *KV) bool {
-		if kept = head.since(f.View.compact, kept[:0]); len(kept) > 0 {
-			w.history(kept)
-		}
-		if len(w.b) >= PartSize {
-			err = flush()
+		kept = head.since(f.View.compact, kept[:0])
+		for rest := kept; len(rest) > 0 && err == nil; {
+			if rest = w.history(rest); len(w.b) >= PartSize {
+				err = flush()
+			}
 		}
 		return err == nil
 	})
@@ -119,11 +134,12 @@ func (kv *KV) since(compact Revision, dst []*KV) []*KV {
 	return dst
 }
 
-// history writes versions of one key, newest first.
-func (w *wireWriter) history(versions []*KV) {
+// history writes versions of one key, newest first, up to the one that fills the
+// part. It returns the others.
+func (w *wireWriter) history(versions []*KV) (rest []*KV) {
 	w.string(versions[0].Key)
-	w.uvarint(uint64(len(versions)))
-	for _, kv := range versions {
+	for rest = versions; len(rest) > 0 && (len(w.b) < PartSize || len(rest) == len(versions)); rest = rest[1:] {
+		kv := rest[0]
 		w.varint(int64(kv.Mod))
 		w.varint(kv.Version)
 		if kv.Live() {
@@ -132,19 +148,28 @@ func (w *wireWriter) history(versions []*KV) {
 			w.bytes(kv.Value)
 		}
 	}
+	w.varint(0)
+	return rest
 }
 
 // Part is a decoded part of a snapshot, other than the first: the newest
 // versions of some keys, in order, with their histories.
-type Part struct{ heads []*KV }
+type Part struct {
+	heads []*KV
+	last  *KV // the oldest version of the last key
+}
 
 // ParsePart decodes a part other than the first. Parts may be decoded at the
 // same time. The error wraps ErrMalformed.
 func ParsePart(b []byte) (Part, error) {
 	r := wireReader{b: b}
 	var p Part
+	if len(b) > MaxPart {
+		r.fail()
+	}
 	for len(r.b) > 0 {
-		p.heads = append(p.heads, r.history())
+		head, last := r.history()
+		p.heads, p.last = append(p.heads, head), last
 	}
 	if r.failed {
 		return Part{}, fmt.Errorf("snapshot part of %d bytes: %w", len(b), ErrMalformed)
@@ -152,12 +177,15 @@ func ParsePart(b []byte) (Part, error) {
 	return p, nil
 }
 
-// history reads the versions of one key.
-func (r *wireReader) history() (head *KV) {
+// history reads versions of one key, at least one, up to a revision of 0.
+func (r *wireReader) history() (head, last *KV) {
 	key := r.string()
-	var last *KV
-	for range r.count(2) {
-		kv := &KV{Key: key, Mod: Revision(r.varint()), Version: r.varint()}
+	for {
+		mod := Revision(r.varint())
+		if mod == 0 && last != nil && !r.failed {
+			return head, last
+		}
+		kv := &KV{Key: key, Mod: mod, Version: r.varint()}
 		if kv.Live() {
 			kv.Create, kv.Lease = Revision(r.varint()), LeaseID(r.varint())
 			kv.Value = r.bytes()
@@ -165,7 +193,7 @@ func (r *wireReader) history() (head *KV) {
 		switch {
 		case r.failed || !kv.sound() || last != nil && !last.follows(kv):
 			r.fail()
-			return nil
+			return nil, nil
 		case last == nil:
 			head = kv
 		default:
@@ -173,10 +201,26 @@ func (r *wireReader) history() (head *KV) {
 		}
 		last = kv
 	}
-	if !last.Live() { // what was deleted was there before
-		r.fail()
+}
+
+// join gives the last key of each part the versions that the next part begins
+// with, if they are its own.
+func join(parts []Part) error {
+	last := (*KV)(nil)
+	for i := range parts {
+		p := &parts[i]
+		if last != nil && len(p.heads) > 0 && p.heads[0].Key == last.Key {
+			if !last.follows(p.heads[0]) {
+				return fmt.Errorf("snapshot: key %q is in two parts: %w", last.Key, ErrMalformed)
+			}
+			last.prev.Store(p.heads[0])
+			p.heads = p.heads[1:]
+		}
+		if p.last != nil {
+			last = p.last
+		}
 	}
-	return head
+	return nil
 }
 
 // sound says whether a version's numbers agree with each other.
@@ -209,13 +253,16 @@ func Thaw(first []byte, parts []Part) (*State, error) {
 	if r.failed || len(r.b) != 0 {
 		return nil, fmt.Errorf("first part of a snapshot: %w", ErrMalformed)
 	}
-	last := ""
-	for i, p := range parts {
-		for j, head := range p.heads {
-			if head.Key <= last && i+j > 0 || !s.restore(head) {
-				return nil, fmt.Errorf("snapshot: key %q after %q: %w", head.Key, last, ErrMalformed)
+	if err := join(parts); err != nil {
+		return nil, err
+	}
+	var last *KV
+	for _, p := range parts {
+		for _, head := range p.heads {
+			if last != nil && head.Key <= last.Key || !s.restore(head) {
+				return nil, fmt.Errorf("snapshot: key %q is out of order, or its history is: %w", head.Key, ErrMalformed)
 			}
-			last = head.Key
+			last = head
 		}
 	}
 	slices.SortFunc(s.log, func(a, b Change) int {
@@ -239,22 +286,24 @@ func (r *wireReader) frame(s *State) {
 	}
 	s.pruned.Store(int64(s.compact))
 	var lastLease LeaseID
-	for i := range r.count(3) {
+	for i := range r.count(minLease, MaxLeases) {
 		id, l := LeaseID(r.varint()), &lease{ttl: r.varint(), renewals: r.uvarint()}
-		if id == 0 || i > 0 && id <= lastLease || l.ttl < 1 || l.ttl > MaxLeaseTTL {
+		if id == 0 || i > 0 && id <= lastLease || l.ttl < 1 || l.ttl > MaxLeaseTTL || r.failed {
 			r.fail()
+			return
 		}
 		s.leases[id], lastLease = l, id
 	}
 	var lastWriter WriterID
-	for i := range r.count(3 + BatchWindow/64) {
+	for i := range r.count(minWriter, maxWriters) {
 		id := WriterID(r.uvarint())
 		w := &writer{last: journal.Slot(r.uvarint()), max: BatchNumber(r.uvarint())}
 		for i := range w.seen {
 			w.seen[i] = r.uvarint()
 		}
-		if i > 0 && id <= lastWriter || w.last > s.slot {
+		if i > 0 && id <= lastWriter || w.last > s.slot || r.failed {
 			r.fail()
+			return
 		}
 		s.writers[id], lastWriter = w, id
 	}

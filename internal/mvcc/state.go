@@ -47,6 +47,9 @@ const BatchWindow = 256
 const (
 	writerSpan  = 1 << 16
 	writerSweep = 1 << 12
+	// maxWriters is how many are known at once at most: one a slot since the
+	// last that was forgotten.
+	maxWriters = writerSpan + writerSweep + 1
 )
 
 // New returns the state before slot 1, at revision 1.
@@ -381,6 +384,8 @@ func (s *State) grant(id LeaseID, ttl int64) error {
 		return ErrLeaseTTLTooLarge
 	case s.leases[id] != nil:
 		return ErrLeaseExists
+	case len(s.leases) >= MaxLeases:
+		return ErrTooManyLeases
 	}
 	s.leases[id] = &lease{ttl: max(ttl, 1)}
 	return nil

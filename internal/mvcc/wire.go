@@ -20,10 +20,47 @@ const (
 	minRequest = 2 // a kind and a revision
 	minCompare = 5 // target, result, key, end, what to compare with
 	minOp      = 4 // kind, flags, key, end
+	minLease   = 3
+	minWriter  = 3 + BatchWindow/64
 )
 
 // MaxBatchRequests bounds the requests of one batch.
 const MaxBatchRequests = 1 << 16
+
+// MaxBatchWeight bounds the weight of the requests of one batch together. It is
+// what keeps a few bytes from standing for much memory: a batch that weighs more
+// is malformed.
+const MaxBatchWeight = 4 << 20
+
+// What requests weigh beside their keys, range ends and values. A thing's weight
+// is at least the length of its wire form, and about half the memory that it
+// takes once it is decoded.
+const (
+	requestWeight = 64
+	compareWeight = 40
+	opWeight      = 96
+)
+
+// Weight is what the request adds to the weight of a batch. A key counts each
+// time that it is named, also where the wire form has it once.
+func (r *Request) Weight() int {
+	n := requestWeight
+	for i := range r.Compares {
+		n += r.Compares[i].weight()
+	}
+	for _, ops := range [...][]Op{r.Then, r.Else} {
+		for i := range ops {
+			n += ops[i].weight()
+		}
+	}
+	return n
+}
+
+func (c *Compare) weight() int { return compareWeight + c.Range.weight() + len(c.Value) }
+
+func (op *Op) weight() int { return opWeight + op.Range.weight() + len(op.Value) }
+
+func (r KeyRange) weight() int { return len(r.Key) + len(r.End) }
 
 // AppendRequests appends the wire form of requests to dst.
 func AppendRequests(dst []byte, requests []*Request) []byte {
@@ -37,12 +74,12 @@ func AppendRequests(dst []byte, requests []*Request) []byte {
 }
 
 // ParseRequests decodes what AppendRequests wrote. What it returns shares no
-// memory with b, and takes at most some 60 times its length. The error wraps
-// ErrMalformed.
+// memory with b, and takes at most 3 times MaxBatchWeight, whatever b holds. The
+// error wraps ErrMalformed.
 func ParseRequests(b []byte) ([]Request, error) {
-	r := wireReader{b: b}
+	r := wireReader{b: b, room: MaxBatchWeight}
 	n := r.uvarint()
-	if n > MaxBatchRequests || n > uint64(len(r.b)/minRequest) {
+	if n > MaxBatchRequests || n > uint64(len(r.b)/minRequest) || !r.weigh(requestWeight*int(n)) {
 		return nil, fmt.Errorf("batch of %d requests: %w", n, ErrMalformed)
 	}
 	requests := make([]Request, n)
@@ -158,7 +195,18 @@ func (w *wireWriter) ops(ops []Op) {
 type wireReader struct {
 	b       []byte
 	lastKey string
+	room    int // for requests: what more of them may weigh
 	failed  bool
+}
+
+// weigh takes n from the room there is; it fails if that is not enough.
+func (r *wireReader) weigh(n int) bool {
+	if n > r.room {
+		r.fail()
+		return false
+	}
+	r.room -= n
+	return true
 }
 
 func (r *wireReader) fail() {
@@ -224,15 +272,24 @@ func (r *wireReader) keyRange() KeyRange {
 	return KeyRange{Key: k, End: r.string()}
 }
 
-// count reads a length of things of at least size bytes each, so that what is
-// made room for is in proportion to the input.
-func (r *wireReader) count(size int) int {
+// count reads a length of things of at least size bytes each, at most of them.
+func (r *wireReader) count(size, most int) int {
 	n := r.uvarint()
-	if n > uint64(len(r.b)/size) {
+	if n > uint64(min(len(r.b)/size, most)) {
 		r.fail()
 		return 0
 	}
 	return int(n)
+}
+
+// weighed reads a length of things of at least size bytes each, and weighs them
+// before room is made for them.
+func (r *wireReader) weighed(size, weight int) int {
+	n := r.count(size, r.room/weight)
+	if !r.weigh(n * weight) {
+		return 0
+	}
+	return n
 }
 
 // enum reads a byte that must be within [lo, hi].
@@ -248,11 +305,13 @@ func (r *wireReader) request(q *Request) {
 	q.Kind = RequestKind(r.enum(byte(Txn), byte(LeaseExpire)))
 	switch q.Kind {
 	case Txn:
-		if n := r.count(minCompare); n > 0 {
+		if n := r.weighed(minCompare, compareWeight); n > 0 {
 			q.Compares = make([]Compare, n)
 		}
 		for i := range q.Compares {
-			r.compare(&q.Compares[i])
+			if r.compare(&q.Compares[i]); r.failed {
+				return
+			}
 		}
 		q.Then = r.ops()
 		q.Else = r.ops()
@@ -274,10 +333,11 @@ func (r *wireReader) compare(c *Compare) {
 	} else {
 		c.Int = r.varint()
 	}
+	r.weigh(c.weight() - compareWeight)
 }
 
 func (r *wireReader) ops() []Op {
-	n := r.count(minOp)
+	n := r.weighed(minOp, opWeight)
 	if n == 0 {
 		return nil
 	}
@@ -309,4 +369,5 @@ func (r *wireReader) op(op *Op) {
 		o.Order = SortOrder(r.enum(0, byte(Descend)))
 		o.Target = SortTarget(r.enum(0, byte(SortByValue)))
 	}
+	r.weigh(op.weight() - opWeight)
 }

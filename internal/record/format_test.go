@@ -24,7 +24,7 @@ type piece struct{ hex, what string }
 // check the code and the document at once.
 var (
 	exampleRecord = []piece{
-		{"78627202", "magic: \"xbr\", format 2"},
+		{"78627203", "magic: \"xbr\", format 3"},
 		{"000102030405060708090a0b0c0d0e0f", "journal"},
 		{"1122334455667788", "writer 0x8877665544332211"},
 		{"0100000000000000", "number 1"},
@@ -54,7 +54,7 @@ var (
 		{"00", "    else, none"},
 		{"02", "  3: compact"},
 		{"04", "    revision 2"},
-		{"12cdfd72", "CRC-32C of all before"},
+		{"46ccd1f3", "CRC-32C of all before"},
 	}
 	exampleFirst = []piece{
 		{"01", "slot 1"},
@@ -70,12 +70,12 @@ var (
 	}
 	exampleKeys = []piece{
 		{"022f61", "key of 2 bytes: /a"},
-		{"01", "1 version"},
 		{"04", "  mod revision 2"},
 		{"02", "  version 1"},
 		{"04", "  create revision 2"},
 		{"0e", "  lease 7"},
 		{"026869", "  value of 2 bytes: hi"},
+		{"00", "  no more versions"},
 	}
 )
 

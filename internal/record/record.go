@@ -60,8 +60,8 @@ type Header struct {
 // record is void.
 const AnchorSpan = 1024
 
-// MaxBody bounds a body before compression, in bytes.
-const MaxBody = 64 << 20
+// MaxBody bounds a body before compression, in bytes: a full batch and its count.
+const MaxBody = mvcc.MaxBatchWeight + 16
 
 // The layout: magic 4, journal 16, writer 8, number 8, anchor 8, chain 32,
 // kind 1, flags 1, turns 2, body length as stored 4, body, CRC-32C 4. Little-endian.
@@ -74,49 +74,46 @@ const (
 )
 
 var (
-	magic      = [4]byte{'x', 'b', 'r', 2} // with the format
+	magic      = [4]byte{'x', 'b', 'r', 3} // with the format
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// codec holds one compressor and one decompressor for the process; both are
-// safe for concurrent use in their one-shot forms.
-var codec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
+// encoder is the process's compressor, which is safe for concurrent use.
+var encoder = sync.OnceValue(func() *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 	if err != nil {
 		panic(err) // the options are constants
 	}
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxBody))
-	if err != nil {
-		panic(err)
-	}
-	return e, d
+	return e
 })
 
-// trusting is a decompressor for what is known to be what Compress was given.
-var trusting = sync.OnceValue(func() *zstd.Decoder {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0))
-	if err != nil {
-		panic(err)
+// decoders are the process's decompressors, a *zstd.Decoder each, by the most
+// bytes that they return. There are as many as there are callers that name a
+// limit of their own.
+var decoders sync.Map
+
+func decoder(most int) *zstd.Decoder {
+	if d, ok := decoders.Load(most); ok {
+		return d.(*zstd.Decoder)
 	}
-	return d
-})
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(uint64(most)), zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	kept, _ := decoders.LoadOrStore(most, d)
+	return kept.(*zstd.Decoder)
+}
+
+// maxWindow is more than the window that Compress uses, in bytes.
+const maxWindow = 64 << 20
 
 // Compress appends src, compressed with zstd, to dst.
-func Compress(dst, src []byte) []byte {
-	enc, _ := codec()
-	return enc.EncodeAll(src, dst)
-}
+func Compress(dst, src []byte) []byte { return encoder().EncodeAll(src, dst) }
 
-// Decompress returns what Compress was given, if it is MaxBody bytes at most.
-func Decompress(b []byte) ([]byte, error) {
-	_, dec := codec()
-	return dec.DecodeAll(b, nil)
-}
-
-// DecompressAll returns what Compress was given, of any length. Who calls it has
-// checked that b is what Compress returned: a few bytes of another's making can
-// become gigabytes.
-func DecompressAll(b []byte) ([]byte, error) { return trusting().DecodeAll(b, nil) }
+// Decompress returns what Compress was given, if it is most bytes at most. It
+// takes no more memory than about that, whatever b claims: a few bytes of
+// somebody's making can stand for gigabytes. most is a constant.
+func Decompress(b []byte, most int) ([]byte, error) { return decoder(most).DecodeAll(b, nil) }
 
 // Append appends the record of h and body to dst. With compress the body is
 // compressed if that makes it shorter.
@@ -172,7 +169,7 @@ func Parse(b []byte) (h Header, body []byte, err error) {
 		return h, nil, fmt.Errorf("kind %d, flags %#x, %d bytes of body: %w", h.Kind, flags, len(body), ErrMalformed)
 	}
 	if flags&flagZstd != 0 {
-		if body, err = Decompress(body); err != nil {
+		if body, err = Decompress(body, MaxBody); err != nil {
 			return h, nil, fmt.Errorf("decompress: %w: %w", ErrMalformed, err)
 		}
 	}

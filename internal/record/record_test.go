@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"runtime"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -117,12 +118,81 @@ func TestParseVoid(t *testing.T) {
 	}
 }
 
-// TestDecompressAll: a part of a snapshot is as long as what one key was before.
-func TestDecompressAll(t *testing.T) {
-	long := make([]byte, MaxBody+1)
-	if got, err := DecompressAll(Compress(nil, long)); err != nil || !bytes.Equal(got, long) {
+// claims are frames of a few bytes that stand for far more than what is allowed.
+func claims(t testing.TB) map[string][]byte {
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream bytes.Buffer // whose length is not in its header
+	w, err := zstd.NewWriter(&stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 256 {
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	bomb := enc.EncodeAll(make([]byte, 256<<20), nil)
+	return map[string][]byte{
+		"a length in the header":    bomb,
+		"no length in the header":   stream.Bytes(),
+		"many frames":               bytes.Repeat(enc.EncodeAll(make([]byte, 1<<20), nil), 256),
+		"a length that is not true": {0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0},
+		"a window of gigabytes":     {0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xb0, 1, 0, 0},
+	}
+}
+
+// TestDecompressHoldsLittle: memory is bounded by what is allowed, not by what
+// the bytes claim.
+func TestDecompressHoldsLittle(t *testing.T) {
+	for name, b := range claims(t) {
+		for _, most := range []int{32 << 10, MaxBody} {
+			var out []byte
+			var err error
+			_, _ = Decompress(Compress(nil, make([]byte, most)), most) // what it keeps for the next time
+			got := allocated(func() { out, err = Decompress(b, most) })
+			if limit := uint64(4*most + 1<<20); got > limit || len(out) > most {
+				t.Errorf("%s: %d bytes took %d bytes of memory, of %d allowed (%v)", name, len(b), got, limit, err)
+			}
+		}
+	}
+	long := make([]byte, 1<<20)
+	if got, err := Decompress(Compress(nil, long), len(long)); err != nil || !bytes.Equal(got, long) {
 		t.Errorf("%d bytes came back as %d, %v", len(long), len(got), err)
 	}
+}
+
+// TestParseHoldsLittle: nor can a record that is small make its reader hold much.
+func TestParseHoldsLittle(t *testing.T) {
+	op := []byte{2, 0, 0, 0, 0, 0} // an empty put
+	body := append([]byte{1, 1, 0, 0xff, 0xff, 0x3f}, bytes.Repeat(op, 1<<20)...)
+	big := Append(nil, &someHeader, body, true)
+	if len(big) > 64<<10 {
+		t.Fatalf("the record has %d bytes", len(big))
+	}
+	var err error
+	got := allocated(func() {
+		if _, body, err = Parse(big); err == nil {
+			_, err = mvcc.ParseRequests(body)
+		}
+	})
+	if got > 8*MaxBody || err == nil {
+		t.Errorf("a record of %d bytes took %d bytes of memory (%v)", len(big), got, err)
+	}
+}
+
+// allocated is how many bytes f asks the heap for. Nothing else may run.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
 }
 
 // TestParseOtherFormat: a record that another version wrote is not void, which
@@ -205,11 +275,25 @@ func FuzzParse(f *testing.F) {
 	f.Add(Append(nil, &someHeader, put, false))
 	f.Add(Append(nil, &someHeader, bytes.Repeat(put, 50), true))
 	f.Add([]byte{})
+	for _, b := range claims(f) {
+		if len(b) > 64<<10 {
+			continue // too long to make others of
+		}
+		rec := Append(nil, &someHeader, b, false)
+		rec[77] = flagZstd
+		f.Add(rec)
+	}
 	f.Fuzz(func(t *testing.T, rec []byte) {
 		if len(rec) >= Overhead {
 			rec = reseal(bytes.Clone(rec)) // or nothing gets past the checksum
 		}
-		h, body, err := Parse(rec)
+		var h Header
+		var body []byte
+		var err error
+		// What a decompressor keeps for the next time comes on top.
+		if got := allocated(func() { h, body, err = Parse(rec) }); got > 16*MaxBody {
+			t.Errorf("a record of %d bytes took %d bytes of memory", len(rec), got)
+		}
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrFormat) {
 				t.Error(err)

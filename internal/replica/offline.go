@@ -2,10 +2,6 @@ package replica
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"path"
-	"strings"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
@@ -22,23 +18,11 @@ const KeepSnapshots = 2
 // consists of, its manifest among them. The error wraps ErrBadSnapshot, or is
 // one of the store's.
 func SnapshotBlobs(ctx context.Context, blobs journal.Blobs, slot journal.Slot) ([]string, error) {
-	dir := snapshotDir(slot)
-	data, err := blobs.GetBlob(ctx, dir+manifestName)
+	m, err := readManifest(ctx, blobs, slot)
 	if err != nil {
-		return nil, fmt.Errorf("get manifest: %w", err)
+		return nil, err
 	}
-	var m manifest
-	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("manifest: %w: %w", ErrBadSnapshot, err)
-	}
-	names := append([]string{m.Chains}, m.Parts...)
-	for _, name := range names {
-		in, sum := path.Split(name)
-		if in != dir || len(sum) != 64 || strings.Trim(sum, "0123456789abcdef") != "" {
-			return nil, fmt.Errorf("manifest names %q: %w", name, ErrBadSnapshot)
-		}
-	}
-	return append(names, dir+manifestName), nil
+	return append(append([]string{m.Chains}, m.Parts...), snapshotDir(slot)+manifestName), nil
 }
 
 // Due says whether replicas of this policy take a snapshot now that the

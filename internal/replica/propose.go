@@ -17,7 +17,7 @@ import (
 // batch or abandoned by its caller. What is abandoned in time never happens.
 type proposal struct {
 	req   *mvcc.Request
-	size  int // of its wire form, at most
+	size  int // its weight, which its wire form is not longer than
 	state atomic.Uint32
 	until time.Time     // when waiting for it ends
 	done  chan struct{} // closed once result and err are set
@@ -71,7 +71,7 @@ type queue struct {
 func (q *queue) init() { q.signal = make(chan struct{}, 1) }
 
 func (q *queue) add(req *mvcc.Request, limit int, until time.Time) (*proposal, error) {
-	p := &proposal{req: req, size: wireSize(req), until: until, done: make(chan struct{})}
+	p := &proposal{req: req, size: req.Weight(), until: until, done: make(chan struct{})}
 	if p.size > limit {
 		return nil, fmt.Errorf("%d bytes, at most %d: %w", p.size, limit, ErrTooLarge)
 	}
@@ -134,21 +134,6 @@ func (q *queue) expire(now time.Time, all bool) {
 		}
 		return true
 	})
-}
-
-// wireSize is an upper bound of the request's wire form, in bytes.
-func wireSize(r *mvcc.Request) int {
-	n := 64
-	for i := range r.Compares {
-		c := &r.Compares[i]
-		n += 40 + len(c.Range.Key) + len(c.Range.End) + len(c.Value)
-	}
-	for _, ops := range [...][]mvcc.Op{r.Then, r.Else} {
-		for i := range ops {
-			n += 96 + len(ops[i].Range.Key) + len(ops[i].Range.End) + len(ops[i].Value)
-		}
-	}
-	return n
 }
 
 // A batch is the proposals of one record, and what is known of its fate.

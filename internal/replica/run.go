@@ -51,13 +51,12 @@ type held struct {
 }
 
 const (
-	tick         = 500 * time.Millisecond
-	pruneAtOnce  = 512
-	pipeline     = 2 // batches in flight at most, without turns
-	saturated    = 3 // batches in a row under pressure, before turns are asked for
-	impatient    = 5 // slots lost in a row, before no Read is waited for
-	maxBatchSize = 4 << 20
-	overdue      = 2 * time.Second // for an Append, before what is below it is looked after
+	tick        = 500 * time.Millisecond
+	pruneAtOnce = 512
+	pipeline    = 2               // batches in flight at most, without turns
+	saturated   = 3               // batches in a row under pressure, before turns are asked for
+	impatient   = 5               // slots lost in a row, before no Read is waited for
+	overdue     = 2 * time.Second // for an Append, before what is below it is looked after
 )
 
 // Run brings the replica to life: restores the state, follows the journal,
@@ -296,7 +295,9 @@ func (l *loop) control(kind record.Kind, body []byte) {
 	l.again = append(l.again, &batch{number: l.number, kind: kind, body: body})
 }
 
-func (r *Replica) maxBatch() int { return min(r.info.MaxRecord-record.Overhead-16, maxBatchSize) }
+func (r *Replica) maxBatch() int {
+	return min(r.info.MaxRecord-record.Overhead-16, mvcc.MaxBatchWeight)
+}
 
 func (l *loop) onPlaced(p placement) error {
 	delete(l.flying, p.batch.slot)

@@ -164,6 +164,9 @@ func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *reco
 		if !store {
 			return ctx.Err()
 		}
+		if len(m.Parts) == maxParts {
+			return fmt.Errorf("the state is larger than %d parts of a snapshot", maxParts)
+		}
 		name, err := put(part)
 		m.Parts = append(m.Parts, name)
 		return err
@@ -198,13 +201,16 @@ func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *reco
 
 // checkSnapshot reads back what takeSnapshot stored, a part at a time.
 func checkSnapshot(ctx context.Context, blobs journal.Blobs, m *manifest) error {
-	for i, name := range append([]string{m.Chains}, m.Parts...) {
-		b, err := getPart(ctx, blobs, name)
+	if _, err := getPart(ctx, blobs, m.Chains, maxChains); err != nil {
+		return err
+	}
+	for i, name := range m.Parts {
+		b, err := getPart(ctx, blobs, name, maxPart(i))
 		if err != nil {
 			return err
 		}
-		if i < 2 {
-			continue // chains, and the first part, which is not of keys
+		if i == 0 {
+			continue // it is not of keys
 		}
 		if _, err := mvcc.ParsePart(b); err != nil {
 			return fmt.Errorf("%s: %w: %w", name, ErrBadSnapshot, err)
@@ -357,25 +363,62 @@ type Loaded struct {
 // its manifest says.
 var ErrBadSnapshot = errors.New("snapshot is bad")
 
+// The limits of what a snapshot's manifest names: what comes close to them is
+// not stored, and what is beyond is not read.
+const (
+	maxParts  = 4096 // some 16 GiB of state
+	maxChains = record.AnchorSpan * len(record.Chain{})
+)
+
+// maxPart is how long part i is at most, in bytes.
+func maxPart(i int) int {
+	if i == 0 {
+		return mvcc.MaxFirstPart
+	}
+	return mvcc.MaxPart
+}
+
+// readManifest reads and checks the manifest of the snapshot at slot: what it
+// names is part of that snapshot, once each, and no more than the state at that
+// slot can have. The error wraps ErrBadSnapshot, or is one of the store's.
+func readManifest(ctx context.Context, blobs journal.Blobs, slot journal.Slot) (m manifest, err error) {
+	dir := snapshotDir(slot)
+	data, err := blobs.GetBlob(ctx, dir+manifestName)
+	if err != nil {
+		return m, fmt.Errorf("get manifest: %w", err)
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, fmt.Errorf("manifest: %w: %w", ErrBadSnapshot, err)
+	}
+	if n := uint64(len(m.Parts)); m.Slot != slot || n == 0 || n > min(maxParts, mvcc.MaxParts(slot)) {
+		return m, fmt.Errorf("manifest of slot %d with %d parts: %w", m.Slot, n, ErrBadSnapshot)
+	}
+	seen := map[string]bool{}
+	for _, name := range append([]string{m.Chains}, m.Parts...) {
+		in, sum := path.Split(name)
+		if in != dir || len(sum) != 2*sha256.Size || strings.Trim(sum, "0123456789abcdef") != "" || seen[name] {
+			return m, fmt.Errorf("manifest names %.100q: %w", name, ErrBadSnapshot)
+		}
+		seen[name] = true
+	}
+	return m, nil
+}
+
 // LoadSnapshot loads and checks the snapshot at slot. The error wraps
 // ErrBadSnapshot, or is one of the store's.
 func LoadSnapshot(ctx context.Context, blobs journal.Blobs, id journal.ID, slot journal.Slot) (Loaded, error) {
-	var m manifest
-	data, err := blobs.GetBlob(ctx, snapshotDir(slot)+manifestName)
+	m, err := readManifest(ctx, blobs, slot)
 	if err != nil {
-		return Loaded{}, fmt.Errorf("get manifest: %w", err)
+		return Loaded{}, err
 	}
-	if err := json.Unmarshal(data, &m); err != nil {
-		return Loaded{}, fmt.Errorf("manifest: %w: %w", ErrBadSnapshot, err)
-	}
-	if m.Journal != id.String() || m.Slot != slot || m.Format != journal.FormatVersion || len(m.Parts) == 0 {
-		return Loaded{}, fmt.Errorf("manifest of journal %s, slot %d, format %d: %w", m.Journal, m.Slot, m.Format, ErrBadSnapshot)
+	if m.Journal != id.String() || m.Format != journal.FormatVersion {
+		return Loaded{}, fmt.Errorf("manifest of journal %s, format %d: %w", m.Journal, m.Format, ErrBadSnapshot)
 	}
 	raw, parts, err := loadParts(ctx, blobs, m.Parts)
 	if err != nil {
 		return Loaded{}, err
 	}
-	ring, err := getPart(ctx, blobs, m.Chains)
+	ring, err := getPart(ctx, blobs, m.Chains, maxChains)
 	if err != nil {
 		return Loaded{}, err
 	}
@@ -412,7 +455,7 @@ func loadParts(ctx context.Context, blobs journal.Blobs, names []string) (rawPar
 	g.SetLimit(loaders)
 	for i, name := range names {
 		g.Go(func() error {
-			b, err := getPart(ctx, blobs, name)
+			b, err := getPart(ctx, blobs, name, maxPart(i))
 			if err != nil {
 				return err
 			}
@@ -431,7 +474,8 @@ func loadParts(ctx context.Context, blobs journal.Blobs, names []string) (rawPar
 	return raw, parts[1:], err
 }
 
-func getPart(ctx context.Context, blobs journal.Blobs, name string) ([]byte, error) {
+// getPart gets a blob of a snapshot, which holds most bytes at most.
+func getPart(ctx context.Context, blobs journal.Blobs, name string, most int) ([]byte, error) {
 	data, err := blobs.GetBlob(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("get part: %w", err)
@@ -439,7 +483,7 @@ func getPart(ctx context.Context, blobs journal.Blobs, name string) ([]byte, err
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != path.Base(name) {
 		return nil, fmt.Errorf("bytes of %s differ from its name: %w", name, ErrBadSnapshot)
 	}
-	raw, err := record.DecompressAll(data)
+	raw, err := record.Decompress(data, most)
 	if err != nil {
 		return nil, fmt.Errorf("decompress %s: %w: %w", name, ErrBadSnapshot, err)
 	}

@@ -55,6 +55,9 @@ func (l *Log) begin(ctx context.Context) error {
 // PutBlob implements journal.Blobs.
 func (l *Log) PutBlob(ctx context.Context, name string, data []byte) error {
 	file, err := blobFile(name)
+	if err == nil && len(data) > journal.MaxBlob {
+		err = fmt.Errorf("%d bytes, at most %d", len(data), journal.MaxBlob)
+	}
 	if err == nil {
 		err = l.begin(ctx)
 	}
@@ -81,7 +84,7 @@ func getBlob(vfs vfs, dir, name string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get blob %q: %w", name, err)
 	}
-	data, err := readFile(vfs, filepath.Join(dir, blobDir, file))
+	data, err := readFile(vfs, filepath.Join(dir, blobDir, file), journal.MaxBlob)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = journal.ErrNoBlob
 	}

@@ -122,7 +122,7 @@ func TestDamage(t *testing.T) {
 			copy(d.names[lastSegment(d)].data, h.encode())
 		}, journal.ErrCorrupt, "journal "},
 		{"meta.json of a newer xb", func(d *memFS) {
-			d.names[dir+"/meta.json"].data = []byte(`{"format":3,"shape":"round"}`)
+			d.names[dir+"/meta.json"].data = []byte(`{"format":9,"shape":"round"}`)
 		}, journal.ErrNewerFormat, "use the xb that wrote it"},
 		{"a segment of a newer xb", func(d *memFS) {
 			h, _ := decodeHeader(d.names[lastSegment(d)].data)

@@ -45,7 +45,7 @@ func writeMeta(fs vfs, dir string, m meta) error {
 // readMeta reads meta.json. If there is none, the error is fs.ErrNotExist.
 func readMeta(fs vfs, dir string) (meta, error) {
 	path := filepath.Join(dir, metaName)
-	text, err := readFile(fs, path)
+	text, err := readFile(fs, path, maxMeta)
 	if err != nil {
 		return meta{}, err
 	}
@@ -73,7 +73,11 @@ func decodeMeta(text []byte) (meta, error) {
 	return m, nil
 }
 
-func readFile(fs vfs, path string) ([]byte, error) {
+// maxMeta is more than meta.json ever has, in bytes.
+const maxMeta = 64 << 10
+
+// readFile reads a file of at most most bytes; a longer one is ErrCorrupt.
+func readFile(fs vfs, path string, most int64) ([]byte, error) {
 	f, err := fs.Open(path, false)
 	if err != nil {
 		return nil, err
@@ -82,6 +86,9 @@ func readFile(fs vfs, path string) ([]byte, error) {
 	size, err := f.Size()
 	if err != nil {
 		return nil, err
+	}
+	if size > most {
+		return nil, fmt.Errorf("%s has %d bytes, at most %d belong there: %w", path, size, most, journal.ErrCorrupt)
 	}
 	data := make([]byte, size)
 	if _, err := f.ReadAt(data, 0); err != nil && !errors.Is(err, io.EOF) {

@@ -122,7 +122,7 @@ func TestNotADirectory(t *testing.T) {
 
 func TestNewerFormatChangesNothing(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, metaName), []byte(`{"format":3}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, metaName), []byte(`{"format":9}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	before := tree(t, dir)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -66,7 +65,7 @@ func (l *Log) GetBlob(ctx context.Context, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer done()
-	data, err := l.getFrame(ctx, key, math.MaxInt64-1)
+	data, err := l.getFrame(ctx, key, int64(frameHeader+journal.MaxBlob))
 	if errors.Is(err, errAbsent) {
 		return nil, fmt.Errorf("get blob %s: %w", name, journal.ErrNoBlob)
 	}

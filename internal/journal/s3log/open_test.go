@@ -98,7 +98,7 @@ func TestOpenRefusesContent(t *testing.T) {
 		want            string
 		is              error
 	}{
-		"newer":          {metaName, `{"format":3,"journal":"00112233445566778899aabbccddeeff"}`, "newer format (3; this xb reads up to 2)", journal.ErrNewerFormat},
+		"newer":          {metaName, `{"format":9,"journal":"00112233445566778899aabbccddeeff"}`, "newer format (9; this xb reads up to ", journal.ErrNewerFormat},
 		"newer, renamed": {metaName, `{"format":7,"id":"x"}`, "use the xb that wrote it", journal.ErrNewerFormat},
 		"not JSON":       {metaName, `<html>`, "meta.json does not describe a journal", journal.ErrCorrupt},
 		"empty":          {metaName, ``, "restore it", journal.ErrCorrupt},
