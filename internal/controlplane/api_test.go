@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,9 +31,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 )
 
 // until polls until f holds. It fails the test on f's error, or after a time far
@@ -307,6 +310,135 @@ func TestQuotaCountsCustomResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	used(1) // only the controller ever lowers it
+}
+
+// countable are the namespaced kinds that s serves and that a quota can count.
+func countable(t *testing.T, s *server) []metav1.APIResource {
+	t.Helper()
+	lists, err := s.client.Discovery().ServerPreferredNamespacedResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ignored := quotainstall.DefaultIgnoredResources()
+	var found []metav1.APIResource
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			r.Group, r.Version = gv.Group, gv.Version
+			_, skip := ignored[schema.GroupResource{Group: gv.Group, Resource: r.Name}]
+			if !skip && slices.Contains(r.Verbs, "create") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
+				found = append(found, r)
+			}
+		}
+	}
+	return found
+}
+
+// specimen is an object of kind r that the server takes.
+func specimen(r metav1.APIResource, name string) *unstructured.Unstructured {
+	o := map[string]any{
+		"apiVersion": schema.GroupVersion{Group: r.Group, Version: r.Version}.String(),
+		"kind":       r.Kind,
+		"metadata":   map[string]any{"name": name},
+	}
+	if r.Kind == "RoleBinding" {
+		o["roleRef"] = map[string]any{"apiGroup": rbacv1.GroupName, "kind": "ClusterRole", "name": "view"}
+	}
+	return &unstructured.Unstructured{Object: o}
+}
+
+// Every kind that the server serves, custom ones too, can be limited by count/,
+// and those that Kubernetes counts by their plain names by these as well. One
+// quota also names what is not served here, as quotas from elsewhere do.
+func TestQuotaLimitsEveryKind(t *testing.T) {
+	t.Parallel()
+	p := servers(t)
+	kind(t, p.a, "limited")
+	var kinds []metav1.APIResource
+	until(t, "discovery lists the custom kind", func(context.Context) (bool, error) {
+		kinds = countable(t, p.a)
+		return slices.ContainsFunc(kinds, func(r metav1.APIResource) bool { return r.Name == "limiteds" }), nil
+	})
+	limited := map[corev1.ResourceName]bool{}
+	for _, r := range kinds {
+		gr := schema.GroupResource{Group: r.Group, Resource: r.Name}
+		names := []corev1.ResourceName{generic.ObjectCountQuotaResourceNameFor(gr)}
+		switch gr.String() {
+		case "secrets", "configmaps", "resourcequotas":
+			names = append(names, corev1.ResourceName(r.Name))
+		}
+		for _, name := range names {
+			limited[name] = true
+			t.Run(string(name), func(t *testing.T) {
+				t.Parallel()
+				limitsKind(t, p.a, r, name)
+			})
+		}
+	}
+	for _, name := range []corev1.ResourceName{"secrets", "configmaps", "resourcequotas", "count/leases.coordination.k8s.io", "count/limiteds.test.xbernetes.dev"} {
+		if !limited[name] {
+			t.Errorf("%s was not tried; discovery lists %d kinds", name, len(kinds))
+		}
+	}
+}
+
+// limitsKind limits the kind r by name in a namespace of its own to one object
+// more than there are, and makes two.
+func limitsKind(t *testing.T, s *server, r metav1.APIResource, name corev1.ResourceName) {
+	ns := namespace(t, s)
+	until(t, "the namespace is furnished", func(ctx context.Context) (bool, error) {
+		_, err1 := s.client.CoreV1().ConfigMaps(ns).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		_, err2 := s.client.CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
+		return err1 == nil && err2 == nil, nil
+	})
+	c := s.dynamic.Resource(schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Name}).Namespace(ns)
+	have, err := c.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := int64(len(have.Items))
+	if r.Kind == "ResourceQuota" {
+		want++ // the one made here
+	}
+	hard := corev1.ResourceList{name: *resource.NewQuantity(want+1, resource.DecimalSI)}
+	for _, absent := range []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceServices, corev1.ResourceRequestsCPU} {
+		hard[absent] = resource.MustParse("4")
+	}
+	quotas := s.client.CoreV1().ResourceQuotas(ns)
+	if _, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "quota"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	counted := func(n int64) {
+		t.Helper()
+		until(t, fmt.Sprintf("%d are counted", n), func(ctx context.Context) (bool, error) {
+			q, err := quotas.Get(ctx, "quota", metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			used, ok := q.Status.Used[name]
+			return ok && used.Value() == n, nil
+		})
+	}
+	counted(want)
+	until(t, "the quota lets one in", func(ctx context.Context) (bool, error) {
+		_, err := c.Create(ctx, specimen(r, "one"), metav1.CreateOptions{})
+		if err != nil && strings.Contains(err.Error(), "status unknown for quota") {
+			return false, nil // the watch of the admission plugin has not brought the count yet
+		}
+		return err == nil, err
+	})
+	if _, err := c.Create(t.Context(), specimen(r, "two"), metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
+		t.Fatalf("one too many: %v, want exceeded quota", err)
+	}
+	if err := c.Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	counted(want)
 }
 
 // as returns a client of s that trusts ca and shows token.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	validatingadmissionpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/discovery"
@@ -207,10 +208,8 @@ func (t *term) quota(ctx context.Context) (func(context.Context), error) {
 		DiscoveryFunc:             discover,
 		IgnoredResourcesFunc:      generic.NewConfiguration(nil, ignored).IgnoredResources,
 		InformersStarted:          t.informing,
-		// No evaluators: those known to Kubernetes are about pods, services and
-		// volume claims. Every other kind gets one that counts objects.
-		Registry:     generic.NewRegistry(nil),
-		UpdateFilter: quotainstall.DefaultUpdateFilter(),
+		Registry:                  generic.NewRegistry(t.evaluators()),
+		UpdateFilter:              quotainstall.DefaultUpdateFilter(),
 	})
 	if err != nil {
 		return nil, err
@@ -219,6 +218,23 @@ func (t *term) quota(ctx context.Context) (func(context.Context), error) {
 		t.wg.Go(func() { ctrl.Sync(ctx, discover, discoveryPeriod) })
 		ctrl.Run(ctx, 5)
 	}, nil
+}
+
+// plainlyCounted are the kinds served here that a quota may name without count/.
+// The admission plugin, upstream's own, expects a count of them by that name too.
+var plainlyCounted = []corev1.ResourceName{corev1.ResourceConfigMaps, corev1.ResourceQuotas, corev1.ResourceSecrets}
+
+// evaluators count the kinds whose plain names are limited as well. Upstream's
+// others are about pods, services and claims; each kind that has none here gets
+// one from the controller, which counts objects.
+func (t *term) evaluators() []quota.Evaluator {
+	list := generic.ListerFuncForResourceFunc(t.partial.ForResource)
+	var all []quota.Evaluator
+	for _, name := range plainlyCounted {
+		kind := corev1.SchemeGroupVersion.WithResource(string(name))
+		all = append(all, generic.NewObjectCountEvaluator(kind.GroupResource(), generic.ListResourceUsingListerFunc(list, kind), name))
+	}
+	return all
 }
 
 func (t *term) serviceAccounts(ctx context.Context) (func(context.Context), error) {

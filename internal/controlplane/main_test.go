@@ -309,9 +309,11 @@ func servers(t *testing.T) *pair {
 // harmless are errors that two servers may log on a good day: tests do show
 // tokens that are worth nothing, and ask for kinds that are a moment old; and
 // every server finalizes a definition that is deleted, where all but the first
-// find it gone.
+// find it gone. The quota controller reports a quota that was deleted while it
+// counted.
 var harmless = regexp.MustCompile(`Unable to authenticate the request|storage is \(re\)initializing|` +
-	`err="customresourcedefinitions\.apiextensions\.k8s\.io \S+ not found"`)
+	`err="customresourcedefinitions\.apiextensions\.k8s\.io \S+ not found"|` +
+	`Error processing resource quota work item.* not found"`)
 
 // stopShared stops the shared pair, and returns the errors that it logged.
 func stopShared() (errors []string) {
