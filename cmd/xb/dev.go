@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"embed"
@@ -15,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,8 +29,7 @@ import (
 
 const (
 	devBucket  = "xb-dev"
-	devStore   = 7480 // ports that are taken if they are free
-	devServer  = 7443
+	devPort    = 7800 // of no other command's defaults
 	maxRegions = 16
 )
 
@@ -41,6 +41,8 @@ type devFlags struct {
 	dir     string
 	regions int
 	latency time.Duration
+	port    int
+	chosen  bool // the port was asked for: take no other
 }
 
 // account is one party of xb dev: a server process and credentials of its own.
@@ -58,20 +60,25 @@ func newDevCommand() *cobra.Command {
 		Long: `Run, on this machine, an S3-compatible object store and two accounts over it,
 vendor and tenant, each with a server process of its own. They share a bucket,
 each with its own credentials, and nothing else: no server knows the other's
-address. Everything binds to loopback, and a second start finds it all again.
+address. Kill one, and the other goes on; xb dev says how to start it again.
+Everything binds to loopback, and a second start finds it all again.
 
 The object store does not sync to disk: it is for trying things out.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDev(cmd.Context(), f, cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.chosen = cmd.Flags().Changed("port")
+			return runDev(cmd.Context(), f, cmd.OutOrStdout())
+		},
 	}
 	dir := defaultDataDir()
 	if dir != "" {
 		dir = filepath.Join(dir, "dev")
 	}
-	cmd.Flags().StringVar(&f.dir, "dir", dir, "where everything is kept")
+	cmd.PersistentFlags().StringVar(&f.dir, "dir", dir, "where everything is kept")
 	cmd.Flags().IntVar(&f.regions, "regions", 2, "how many accounts: vendor, tenant, tenant-2, …, each as if in a region of its own")
 	cmd.Flags().DurationVar(&f.latency, "latency", 0, "round trip to put between each account and the object store, such as 80ms")
-	cmd.AddCommand(newDevStoreCommand())
+	cmd.Flags().IntVar(&f.port, "port", devPort, "port of the object store; the accounts' servers have those that follow. A default that is taken gives way to a free port")
+	cmd.AddCommand(newDevStartCommand(f), newDevStoreCommand())
 	return cmd
 }
 
@@ -82,6 +89,13 @@ func (f *devFlags) validate() (err error) {
 	if f.latency < 0 || f.latency > 10*time.Second {
 		return fmt.Errorf("--latency is %v; want 0 to 10s", f.latency)
 	}
+	if f.port < 1 || f.port+f.regions > 65535 {
+		return fmt.Errorf("--port is %d; want 1 to %d, so that the accounts' ports can follow", f.port, 65535-f.regions)
+	}
+	return f.findDir()
+}
+
+func (f *devFlags) findDir() (err error) {
 	if f.dir == "" {
 		return errors.New("no home directory to keep things in; set --dir")
 	}
@@ -104,46 +118,108 @@ func runDev(ctx context.Context, f *devFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Starting an object store and %d accounts in %s (Ctrl-C stops them)\n", len(accounts), f.dir)
+	addrs, err := f.addresses()
+	if err != nil {
+		return err
+	}
+	say := oneByOne(out)
+	say("Starting an object store and %d accounts in %s (Ctrl-C stops them)\n", len(accounts), f.dir)
 
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStore()
-	storeAddr := freeAddr(devStore)
-	store := &child{
-		name: "object store", log: filepath.Join(f.dir, "store.log"),
-		args: []string{"dev", "store", "--dir", filepath.Join(f.dir, "objects"), "--accounts", accountsFile(f.dir), "--listen", storeAddr},
-	}
 	below, storeCtx := errgroup.WithContext(storeCtx)
-	below.Go(func() error { return store.run(storeCtx) })
-	endpoints, err := delayed(storeCtx, below, storeAddr, len(accounts), f.latency)
+	store := storeChild(f.dir, addrs[0])
+	below.Go(func() error { return store.keep(storeCtx, say, f.again(store)) })
+	endpoints, err := delayed(storeCtx, below, addrs[0], len(accounts), f.latency)
 	if err != nil {
 		return err
 	}
 
 	above, aboveCtx := errgroup.WithContext(ctx)
-	above.Go(func() error { // the store's end is everybody's
+	above.Go(func() error {
 		select {
 		case <-aboveCtx.Done():
 			return nil
-		case <-storeCtx.Done():
-			return errors.New("the object store stopped")
+		case <-storeCtx.Done(): // it could not be started
+			return errors.New("the object store did not start")
 		}
 	})
 	above.Go(func() error {
-		if err := untilListening(aboveCtx, storeAddr); err != nil {
+		if err := until(aboveCtx, func() bool { return written(store.ready) }); err != nil {
 			return nil // ctx ended first
 		}
-		return runAccounts(aboveCtx, f, accounts, endpoints, out)
+		return runAccounts(aboveCtx, f, accounts, endpoints, addrs[1:], say)
 	})
 	err = above.Wait()
 	if ctx.Err() != nil {
-		fmt.Fprintln(out, "\nStopping")
+		say("\nStopping\n")
 	}
 	stopStore()
 	if storeErr := below.Wait(); storeErr != nil {
 		return storeErr
 	}
 	return err
+}
+
+// oneByOne prints what several goroutines have to say.
+func oneByOne(out io.Writer) (say func(format string, args ...any)) {
+	var mu sync.Mutex
+	return func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(out, format, args...)
+	}
+}
+
+// again is what to type to start a process of this xb dev again.
+func (f *devFlags) again(c *child) string {
+	exe, err := os.Executable()
+	if err != nil {
+		exe = "xb"
+	}
+	return shellQuote(exe) + " dev start " + c.name + " --dir " + shellQuote(f.dir)
+}
+
+// shellQuote is a word that a shell takes as it is.
+func shellQuote(word string) string {
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-+:@,", r))
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// addresses are those of the store and of each account's server.
+func (f *devFlags) addresses() ([]string, error) {
+	addrs := make([]string, 0, f.regions+1)
+	for i := range f.regions + 1 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(f.port+i))
+		lis, err := net.Listen("tcp", addr)
+		if err != nil && f.chosen {
+			return nil, fmt.Errorf("listen at %s: %w; choose other ports with --port, or stop what holds it", addr, err)
+		}
+		if err != nil {
+			lis, err = net.Listen("tcp", "127.0.0.1:0")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer lis.Close() // all are held until each has one of its own
+		addrs = append(addrs, lis.Addr().String())
+	}
+	return addrs, nil
+}
+
+// storeName is the object store's name beside those of the accounts.
+const storeName = "store"
+
+func storeChild(dir, addr string) *child {
+	ready := filepath.Join(dir, "store.ready")
+	return &child{
+		name: storeName, log: filepath.Join(dir, "store.log"), ready: ready, down: filepath.Join(dir, "store.down"),
+		args: []string{"dev", "store", "--dir", filepath.Join(dir, "objects"), "--accounts", accountsFile(dir), "--listen", addr, "--ready-file", ready},
+	}
 }
 
 // delayed gives each of n accounts an address of the store, a round trip away.
@@ -163,33 +239,27 @@ func delayed(ctx context.Context, g *errgroup.Group, addr string, n int, latency
 	return endpoints, nil
 }
 
-// runAccounts runs one server an account, and says what to do with them once
-// all are ready.
-func runAccounts(ctx context.Context, f *devFlags, accounts []account, endpoints []string, out io.Writer) error {
+// runAccounts runs one server for each account, and says what to do with them
+// once all are ready.
+func runAccounts(ctx context.Context, f *devFlags, accounts []account, endpoints, addrs []string, say func(string, ...any)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	servers := make([]*child, len(accounts))
-	taken := map[string]bool{}
 	for i, a := range accounts {
-		addr := freeAddr(devServer + i)
-		if taken[addr] {
-			addr = freeAddr(0)
-		}
-		taken[addr] = true
 		trim := "never"
 		if i == 0 { // the owner of the bucket
 			trim = "always"
 		}
-		servers[i] = a.server(f.dir, endpoints[i], addr, trim)
-		g.Go(func() error { return servers[i].run(ctx) })
+		servers[i] = a.server(f.dir, endpoints[i], addrs[i], trim)
+		g.Go(func() error { return servers[i].keep(ctx, say, f.again(servers[i])) })
 	}
 	g.Go(func() error {
 		for i, a := range accounts {
-			if err := untilWritten(ctx, servers[i].ready); err != nil {
+			if until(ctx, func() bool { return written(servers[i].ready) }) != nil {
 				return nil // ctx ended first
 			}
-			fmt.Fprintf(out, "  %-10s ready\n", a.Name)
+			say("  %-10s ready, process %d\n", a.Name, servers[i].pid.Load())
 		}
-		return welcome(f, accounts, out)
+		return welcome(f, accounts, say)
 	})
 	return g.Wait()
 }
@@ -203,7 +273,7 @@ func (a account) server(dir, endpoint, addr, trim string) *child {
 	}.Encode()}
 	kubeconfig := filepath.Join(home, "kubeconfig")
 	return &child{
-		name: a.Name, log: filepath.Join(home, "server.log"), ready: kubeconfig,
+		name: a.Name, log: filepath.Join(home, "server.log"), ready: kubeconfig, down: filepath.Join(home, "down"),
 		args: []string{"server", "--journal", journal.String(), "--data-dir", home, "--listen", addr, "--kubeconfig", kubeconfig, "--context", a.Name, "--trim", trim},
 		env: []string{
 			"AWS_SHARED_CREDENTIALS_FILE=" + filepath.Join(home, "credentials"), "AWS_CONFIG_FILE=" + os.DevNull,
@@ -231,14 +301,18 @@ func lockDir(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// openAccounts finds the accounts of an earlier start, and makes those that
-// are missing.
-func openAccounts(dir string, n int) ([]account, error) {
-	var accounts []account
+func readAccounts(dir string) (accounts []account, err error) {
 	data, err := os.ReadFile(accountsFile(dir))
 	if err == nil {
 		err = json.Unmarshal(data, &accounts)
 	}
+	return accounts, err
+}
+
+// openAccounts finds the accounts of an earlier start, and makes those that
+// are missing.
+func openAccounts(dir string, n int) ([]account, error) {
+	accounts, err := readAccounts(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read the accounts of an earlier start: %w; choose another --dir, or remove %s", err, accountsFile(dir))
 	}
@@ -249,7 +323,8 @@ func openAccounts(dir string, n int) ([]account, error) {
 		}
 		accounts = append(accounts, account{Name: name, AccessKey: name, SecretKey: rand.Text()})
 	}
-	if data, err = json.MarshalIndent(accounts, "", "  "); err != nil {
+	data, err := json.MarshalIndent(accounts, "", "  ")
+	if err != nil {
 		return nil, err
 	}
 	if err := privatefile.Write(accountsFile(dir), data); err != nil {
@@ -263,17 +338,13 @@ func openAccounts(dir string, n int) ([]account, error) {
 		if err := privatefile.Write(filepath.Join(a.home(dir), "credentials"), []byte(creds)); err != nil {
 			return nil, err
 		}
-		// The kubeconfig says that a server is ready: an old one must not.
-		if err := os.Remove(filepath.Join(a.home(dir), "kubeconfig")); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
 	}
 	return accounts[:n], nil
 }
 
 // welcome writes one kubeconfig with a context for every account, and says
 // what to type.
-func welcome(f *devFlags, accounts []account, out io.Writer) error {
+func welcome(f *devFlags, accounts []account, say func(string, ...any)) error {
 	merged := clientcmdapi.NewConfig()
 	for _, a := range accounts {
 		c, err := clientcmd.LoadFromFile(filepath.Join(a.home(f.dir), "kubeconfig"))
@@ -309,7 +380,7 @@ func welcome(f *devFlags, accounts []account, out io.Writer) error {
 		}
 	}
 	from, to := accounts[len(accounts)-1].Name, accounts[0].Name
-	fmt.Fprintf(out, `
+	say(`
 Paste this in another terminal: it creates a CRD and an object in one account,
 %[3]s, and watches it in the other, %[4]s.
 
@@ -318,57 +389,61 @@ Paste this in another terminal: it creates a CRD and an object in one account,
   kubectl --context %[3]s apply -f %[5]s
   kubectl --context %[4]s get databases --all-namespaces --watch
 
-`, kubeconfig, filepath.Join(f.dir, "crd.yaml"), from, to, filepath.Join(f.dir, "database.yaml"))
+No account depends on another: kill one's process, and the others go on.
+
+`, shellQuote(kubeconfig), shellQuote(filepath.Join(f.dir, "crd.yaml")), from, to, shellQuote(filepath.Join(f.dir, "database.yaml")))
 	return nil
 }
 
-// freeAddr is a loopback address: at port if that is free, else at any.
-func freeAddr(port int) string {
-	for _, p := range []int{port, 0} {
-		if lis, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p))); err == nil {
-			defer lis.Close()
-			return lis.Addr().String()
-		}
+// newDevStartCommand asks a running xb dev for a process that is down.
+func newDevStartCommand(f *devFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "start NAME",
+		Short: "Start an account's server, or the object store, of a running xb dev again",
+		Long: `Start an account's server, or the object store, again after it ended. NAME is
+vendor, tenant, … or store. It belongs to the xb dev that runs in --dir, as before.`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return f.names(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.findDir(); err != nil {
+				return err
+			}
+			if !slices.Contains(f.names(), args[0]) {
+				return fmt.Errorf("%q is not in %s; there are %s", args[0], f.dir, strings.Join(f.names(), ", "))
+			}
+			if unlock, err := lockDir(f.dir); err == nil {
+				unlock()
+				return fmt.Errorf("no xb dev runs in %s; start one with xb dev --dir %s", f.dir, shellQuote(f.dir))
+			}
+			c := storeChild(f.dir, "")
+			if args[0] != storeName {
+				c = account{Name: args[0]}.server(f.dir, "", "", "")
+			}
+			if err := c.start(cmd.Context()); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is ready\n", c.name)
+			return nil
+		},
 	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-const pollEvery = 50 * time.Millisecond
-
-func untilListening(ctx context.Context, addr string) error {
-	return until(ctx, func() bool {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
-}
-
-func untilWritten(ctx context.Context, file string) error {
-	return until(ctx, func() bool {
-		data, err := os.ReadFile(file)
-		return err == nil && len(bytes.TrimSpace(data)) > 0
-	})
-}
-
-func until(ctx context.Context, ok func() bool) error {
-	ticks := time.NewTicker(pollEvery)
-	defer ticks.Stop()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticks.C:
-		}
+// names are those of the processes that were started in the folder.
+func (f *devFlags) names() []string {
+	accounts, _ := readAccounts(f.dir) // without them there is none
+	names := []string{storeName}
+	for _, a := range accounts {
+		names = append(names, a.Name)
 	}
-	return ctx.Err()
+	return names
 }
 
 // newDevStoreCommand runs the object store alone: it is a process of its own,
 // because it changes its working directory.
 func newDevStoreCommand() *cobra.Command {
-	var dir, file, listen, bucket string
+	var dir, file, listen, bucket, ready string
 	var remote bool
 	cmd := &cobra.Command{
 		Use:    "store --dir DIR --accounts FILE",
@@ -393,13 +468,27 @@ func newDevStoreCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "Object store at %s, bucket %s\n", store.Endpoint(), bucket)
-			return store.Run(cmd.Context())
+			if ready == "" {
+				return store.Run(cmd.Context())
+			}
+			g, ctx := errgroup.WithContext(cmd.Context())
+			g.Go(func() error { return store.Run(ctx) })
+			g.Go(func() error {
+				select {
+				case <-store.Ready():
+					return privatefile.Write(ready, []byte(store.Endpoint()+"\n"))
+				case <-ctx.Done():
+					return nil
+				}
+			})
+			return g.Wait()
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "where the objects are kept")
 	cmd.Flags().StringVar(&file, "accounts", "", "JSON file: [{name, accessKey, secretKey}, …]; the first owns the bucket")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where to serve, HOST:PORT")
 	cmd.Flags().StringVar(&bucket, "bucket", devBucket, "the bucket that the accounts share")
+	cmd.Flags().StringVar(&ready, "ready-file", "", "file to write the store's URL to once it serves")
 	cmd.Flags().BoolVar(&remote, "allow-remote", false, "serve at an address that other machines reach")
 	return cmd
 }
