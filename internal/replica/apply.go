@@ -57,9 +57,7 @@ func (l *loop) advance() error {
 }
 
 func (l *loop) publish(before mvcc.Revision) {
-	v := l.state.View()
-	l.hub.publish(v, l.state.ChangesSince(before))
-	l.view.Store(v)
+	l.hub.publish(l.state.View(), l.state.ChangesSince(before))
 }
 
 // applySlot takes in the record of the next slot. Whatever is wrong with it

@@ -3,16 +3,20 @@ package replica
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// hub tells feeds that the state went on. It holds no events: a feed that is
-// told reads them from the view's history, so a slow one costs nothing and
-// holds nobody up.
+// hub holds the newest published state, and tells feeds that it went on. It holds
+// no events: a feed that is told reads them from the view's history, so a slow one
+// costs nothing and holds nobody up.
 type hub struct {
+	// view is the one newest state for everybody: were readers and feeds given
+	// one each, a read could be answered from an older state than a watch has
+	// shown. It changes under mu only, and never to an older one.
+	view   atomic.Pointer[mvcc.View]
 	mu     sync.Mutex
-	view   *mvcc.View // the newest that feeds were told of; guarded by mu
 	single map[string][]*Feed
 	ranges []rangeFeeds // one entry a distinct range
 }
@@ -23,16 +27,16 @@ type rangeFeeds struct {
 }
 
 func (h *hub) init(v *mvcc.View) {
-	h.view = v
+	h.view.Store(v)
 	h.single = map[string][]*Feed{}
 }
 
-// publish makes v what feeds see, and wakes those that a change concerns.
-// changes are all since the view before.
+// publish makes v what everybody sees, and only then wakes the feeds that a
+// change concerns. changes are all since the view before.
 func (h *hub) publish(v *mvcc.View, changes []mvcc.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.view = v
+	h.view.Store(v)
 	for i := range changes {
 		kv := changes[i].KV
 		for _, f := range h.single[kv.Key] {
@@ -127,7 +131,7 @@ func without(feeds []*Feed, f *Feed) []*Feed {
 func (f *Feed) Take() (v *mvcc.View, first, last mvcc.Revision) {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
-	v, first, last = f.hub.view, f.first, f.last
+	v, first, last = f.hub.view.Load(), f.first, f.last
 	f.first, f.last = 0, 0
 	return v, first, last
 }

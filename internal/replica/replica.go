@@ -9,7 +9,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -71,12 +70,11 @@ type Replica struct {
 
 	queue queue // of proposals
 	index index // of linearizable reads
-	hub   hub   // of watchers
+	hub   hub   // of the newest published state, and of watchers
 
-	view  atomic.Pointer[mvcc.View] // the newest published state
-	calls chan func(*loop)          // runs on the loop
-	ready chan struct{}             // closed once the tail was reached
-	done  chan struct{}             // closed when Run has ended
+	calls chan func(*loop) // runs on the loop
+	ready chan struct{}    // closed once the tail was reached
+	done  chan struct{}    // closed when Run has ended
 }
 
 // New returns a replica of the journal in cfg.Store; Run brings it to life.
@@ -98,9 +96,7 @@ func New(cfg Config) *Replica {
 	}
 	r.queue.init()
 	r.index.init()
-	v := mvcc.New().View()
-	r.view.Store(v)
-	r.hub.init(v)
+	r.hub.init(mvcc.New().View())
 	return r
 }
 
@@ -121,7 +117,7 @@ func (r *Replica) Done() <-chan struct{} { return r.done }
 
 // View is the newest state this replica has: never older than what it has
 // acknowledged or shown, but perhaps older than what other replicas have.
-func (r *Replica) View() *mvcc.View { return r.view.Load() }
+func (r *Replica) View() *mvcc.View { return r.hub.view.Load() }
 
 // Journal tells of the journal underneath.
 func (r *Replica) Journal() journal.Info { return r.info }
@@ -133,7 +129,7 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 	if r.info.Exclusive {
 		select {
 		case <-r.ready:
-			return r.view.Load(), nil
+			return r.View(), nil
 		default:
 		}
 	}
@@ -142,7 +138,7 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 	defer timeout.Stop()
 	select {
 	case <-w:
-		return r.view.Load(), nil
+		return r.View(), nil
 	case <-timeout.C:
 		return nil, ErrUnavailable
 	case <-ctx.Done():
@@ -160,7 +156,7 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, error) {
 	// A transaction whose branch only reads is answered without a record; that
 	// it only reads must be true of the newest state.
-	if _, ok := r.view.Load().Answer(req); ok {
+	if _, ok := r.View().Answer(req); ok {
 		v, err := r.Linearizable(ctx)
 		if err != nil {
 			return mvcc.Result{}, errors.Join(ErrUnavailable, err)

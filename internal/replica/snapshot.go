@@ -290,9 +290,7 @@ func (l *loop) restore() error {
 			return err
 		}
 	}
-	v := l.state.View()
-	l.hub.publish(v, nil)
-	l.view.Store(v)
+	l.hub.publish(l.state.View(), nil)
 	return nil
 }
 
