@@ -42,7 +42,7 @@ type jsonRequest struct {
 	Revision mvcc.Revision `json:"revision,omitempty"`
 	Lease    string        `json:"lease,omitempty"`
 	TTL      int64         `json:"ttl,omitempty"`
-	Renewals uint64        `json:"renewals,omitempty"`
+	Since    journal.Slot  `json:"since,omitempty"`
 }
 
 // jsonKeys is a range of keys. What is not UTF-8 is in base64 instead.
@@ -112,7 +112,7 @@ func (e *entry) appendJSON(dst []byte, values bool) []byte {
 }
 
 func newJSONRequest(r *mvcc.Request, values bool) jsonRequest {
-	out := jsonRequest{Kind: kindName(r.Kind), Revision: r.Revision, TTL: r.TTL, Renewals: r.Renewals}
+	out := jsonRequest{Kind: kindName(r.Kind), Revision: r.Revision, TTL: r.TTL, Since: r.Since}
 	if r.Kind >= mvcc.LeaseGrant {
 		out.Lease = leaseName(r.Lease)
 	}

@@ -97,7 +97,7 @@ func (w *textWriter) request(r *mvcc.Request) {
 	case mvcc.LeaseGrant:
 		w.printf("lease-grant %s, %d s", leaseName(r.Lease), r.TTL)
 	case mvcc.LeaseExpire:
-		w.printf("lease-expire %s, renewed %d times", leaseName(r.Lease), r.Renewals)
+		w.printf("lease-expire %s, of slot %d", leaseName(r.Lease), r.Since)
 	default:
 		w.printf("%s %s", kindName(r.Kind), leaseName(r.Lease))
 	}

@@ -207,7 +207,7 @@ func (r *Report) stateAt(cur *cursor) (err error) {
 		return err
 	}
 	r.Keys, r.StateSize = all.Count, cur.state.Bytes()
-	cur.state.Leases(func(mvcc.LeaseID, int64, uint64) { r.Leases++ })
+	cur.state.Leases(func(mvcc.LeaseID, int64, journal.Slot) { r.Leases++ })
 	r.Chain = Hash(cur.chains.Last())
 	r.StateHash, err = cur.hash()
 	return err

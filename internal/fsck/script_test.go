@@ -215,7 +215,7 @@ func (b *bench) parse(line string) *mvcc.Request {
 	case "renew":
 		return &mvcc.Request{Kind: mvcc.LeaseRenew, Lease: mvcc.LeaseID(num(1))}
 	case "expire":
-		return &mvcc.Request{Kind: mvcc.LeaseExpire, Lease: mvcc.LeaseID(num(1)), Renewals: uint64(num(2))}
+		return &mvcc.Request{Kind: mvcc.LeaseExpire, Lease: mvcc.LeaseID(num(1)), Since: journal.Slot(num(2))}
 	case "attach":
 		r := put(f[1], f[2])
 		r.Then[0].Lease = mvcc.LeaseID(num(3))

@@ -31,7 +31,7 @@ var hostile = []Request{
 	{Kind: Txn, Compares: []Compare{{Range: KeyRange{"z", "a"}, Target: TargetValue, Result: NotEqual}, {Range: KeyRange{"", FromKey}, Target: TargetLease, Int: math.MinInt64}}},
 	{Kind: Compact, Revision: math.MinInt64}, {Kind: Compact, Revision: math.MaxInt64}, {Kind: Compact}, {Kind: Compact, Revision: 1},
 	{Kind: LeaseGrant, TTL: math.MaxInt64}, {Kind: LeaseGrant, Lease: -1, TTL: math.MinInt64}, {Kind: LeaseGrant, Lease: 1},
-	{Kind: LeaseRenew}, {Kind: LeaseRevoke}, {Kind: LeaseExpire, Renewals: math.MaxUint64}, {Kind: LeaseRevoke, Lease: -1},
+	{Kind: LeaseRenew}, {Kind: LeaseRevoke}, {Kind: LeaseExpire, Since: math.MaxUint64}, {Kind: LeaseRevoke, Lease: -1},
 }
 
 func FuzzParseRequests(f *testing.F) {

@@ -6,12 +6,15 @@ import (
 	"maps"
 	"slices"
 	"sort"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
 // model is the state machine written for the reader, not for speed: a map of
 // all live keys for every revision there ever was. It follows etcd's
 // server/etcdserver/txn, not this package.
 type model struct {
+	slot    journal.Slot
 	compact Revision
 	at      []map[string]plain // by revision; at[1] is the empty start
 	leases  map[LeaseID]plainLease
@@ -27,8 +30,8 @@ type plain struct {
 }
 
 type plainLease struct {
-	ttl      int64
-	renewals uint64
+	ttl   int64
+	since journal.Slot
 }
 
 type plainWriter struct {
@@ -76,6 +79,7 @@ func (m *model) now() map[string]plain { return m.at[len(m.at)-1] }
 
 // apply takes in a batch; nil if it is void.
 func (m *model) apply(b *Batch) []plainResult {
+	m.slot++
 	w := m.writers[b.Writer]
 	if w == nil {
 		w = &plainWriter{seen: map[BatchNumber]bool{}}
@@ -117,14 +121,14 @@ func (m *model) request(r *Request) (res plainResult) {
 		case held:
 			res.Err = ErrLeaseExists
 		default:
-			m.leases[r.Lease] = plainLease{ttl: max(r.TTL, 1)}
+			m.leases[r.Lease] = plainLease{ttl: max(r.TTL, 1), since: m.slot}
 		}
 	case LeaseRenew:
 		if !held {
 			res.Err = ErrLeaseNotFound
 			break
 		}
-		m.leases[r.Lease] = plainLease{l.ttl, l.renewals + 1}
+		m.leases[r.Lease] = plainLease{l.ttl, m.slot}
 	case LeaseRevoke:
 		if !held {
 			res.Err = ErrLeaseNotFound
@@ -132,7 +136,7 @@ func (m *model) request(r *Request) (res plainResult) {
 		}
 		m.revoke(r.Lease)
 	case LeaseExpire:
-		if held && l.renewals == r.Renewals {
+		if held && l.since == r.Since {
 			m.revoke(r.Lease)
 		}
 	}

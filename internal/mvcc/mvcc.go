@@ -152,8 +152,9 @@ const (
 	LeaseGrant
 	LeaseRevoke
 	LeaseRenew
-	// LeaseExpire revokes a lease if it was renewed exactly Renewals times: a
-	// renewal that reached the journal first wins, and that is no error.
+	// LeaseExpire revokes a lease if it was granted or last renewed in the slot
+	// Since: a renewal that reached the journal first wins, as does the grant of
+	// another lease under the same ID, and that is no error.
 	LeaseExpire
 )
 
@@ -166,10 +167,10 @@ type Request struct {
 	Then     []Op
 	Else     []Op
 
-	Revision Revision // Compact: everything below goes
-	Lease    LeaseID  // Lease*; not 0
-	TTL      int64    // LeaseGrant, seconds; below 1 counts as 1
-	Renewals uint64   // LeaseExpire
+	Revision Revision     // Compact: everything below goes
+	Lease    LeaseID      // Lease*; not 0
+	TTL      int64        // LeaseGrant, seconds; below 1 counts as 1
+	Since    journal.Slot // LeaseExpire
 }
 
 // ReadOnly says whether no branch of the request can change the state.

@@ -42,11 +42,12 @@ func eachSeed(t *testing.T, f func(t *testing.T, seed uint64)) {
 type gen struct {
 	*rand.Rand
 	keys int
+	at   journal.Slot // of the last batch
 }
 
 func newGen(seed uint64) *gen {
 	r := rand.New(rand.NewPCG(seed, 0))
-	return &gen{r, []int{3, 30, 300}[r.IntN(3)]}
+	return &gen{Rand: r, keys: []int{3, 30, 300}[r.IntN(3)]}
 }
 
 // one says yes once in n times.
@@ -172,7 +173,7 @@ func (g *gen) request(current, compact Revision) Request {
 	case 3:
 		return Request{Kind: LeaseRenew, Lease: LeaseID(g.IntN(5))}
 	case 4:
-		return Request{Kind: LeaseExpire, Lease: LeaseID(g.IntN(5)), Renewals: g.Uint64N(3)}
+		return Request{Kind: LeaseExpire, Lease: LeaseID(g.IntN(5)), Since: g.at - journal.Slot(g.IntN(4))}
 	}
 	r := Request{Kind: Txn, Then: g.ops(current, compact)}
 	for range []int{0, 0, 1, 2}[g.IntN(4)] {
@@ -185,6 +186,7 @@ func (g *gen) request(current, compact Revision) Request {
 // batch draws the next batch of one of three writers; now and then it is one
 // that was sent before, one out of order, or one far too old.
 func (g *gen) batch(current, compact Revision, sent map[WriterID]BatchNumber) *Batch {
+	g.at++
 	b := &Batch{Writer: WriterID(1 + g.IntN(3))}
 	last := sent[b.Writer]
 	switch g.IntN(16) {
@@ -293,6 +295,8 @@ func TestModel(t *testing.T) {
 				for _, s := range []*State{whole, pruned, decoded, thawed} {
 					s.Skip(slot)
 				}
+				m.slot++
+				g.at++
 				continue
 			}
 			b := g.batch(m.rev(), m.compact, sent)
@@ -409,7 +413,7 @@ func mustMatch(t *testing.T, m *model, v *View) {
 func mustHold(t *testing.T, m *model, s *State) {
 	t.Helper()
 	got := map[LeaseID]plainLease{}
-	s.Leases(func(id LeaseID, ttl int64, renewals uint64) { got[id] = plainLease{ttl, renewals} })
+	s.Leases(func(id LeaseID, ttl int64, since journal.Slot) { got[id] = plainLease{ttl, since} })
 	if d := cmp.Diff(m.leases, got, cmp.AllowUnexported(plainLease{})); d != "" {
 		t.Fatalf("leases (-want +got):\n%s", d)
 	}

@@ -17,9 +17,9 @@ type Frozen struct {
 }
 
 type leaseRow struct {
-	id       LeaseID
-	ttl      int64
-	renewals uint64
+	id    LeaseID
+	ttl   int64
+	since journal.Slot
 }
 
 type writerRow struct {
@@ -32,7 +32,7 @@ type writerRow struct {
 func (s *State) Freeze() *Frozen {
 	f := &Frozen{View: s.View()}
 	for id, l := range s.leases {
-		f.leases = append(f.leases, leaseRow{id, l.ttl, l.renewals})
+		f.leases = append(f.leases, leaseRow{id, l.ttl, l.since})
 	}
 	for id, w := range s.writers {
 		f.writers = append(f.writers, writerRow{id, *w})
@@ -108,7 +108,7 @@ func (w *wireWriter) frame(f *Frozen) {
 	for _, l := range f.leases {
 		w.varint(int64(l.id))
 		w.varint(l.ttl)
-		w.uvarint(l.renewals)
+		w.uvarint(uint64(l.since))
 	}
 	w.uvarint(uint64(len(f.writers)))
 	for i := range f.writers {
@@ -287,8 +287,8 @@ func (r *wireReader) frame(s *State) {
 	s.pruned.Store(int64(s.compact))
 	var lastLease LeaseID
 	for i := range r.count(minLease, MaxLeases) {
-		id, l := LeaseID(r.varint()), &lease{ttl: r.varint(), renewals: r.uvarint()}
-		if id == 0 || i > 0 && id <= lastLease || l.ttl < 1 || l.ttl > MaxLeaseTTL || r.failed {
+		id, l := LeaseID(r.varint()), &lease{ttl: r.varint(), since: journal.Slot(r.uvarint())}
+		if id == 0 || i > 0 && id <= lastLease || l.ttl < 1 || l.ttl > MaxLeaseTTL || l.since > s.slot || r.failed {
 			r.fail()
 			return
 		}

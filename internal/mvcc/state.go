@@ -25,9 +25,9 @@ type State struct {
 }
 
 type lease struct {
-	ttl      int64 // seconds, 1 to MaxLeaseTTL
-	renewals uint64
-	keys     map[string]struct{}
+	ttl   int64        // seconds, 1 to MaxLeaseTTL
+	since journal.Slot // of its grant or last renewal: what tells two leases of one ID apart
+	keys  map[string]struct{}
 }
 
 // writer remembers which of a writer's last batches were applied.
@@ -178,9 +178,9 @@ func (s *State) apply(r *Request, res *Result, answers bool) {
 			res.Err = ErrLeaseNotFound
 			return
 		}
-		l.renewals++
+		l.since = s.slot
 	case LeaseExpire:
-		if l := s.leases[r.Lease]; l != nil && l.renewals == r.Renewals {
+		if l := s.leases[r.Lease]; l != nil && l.since == r.Since {
 			res.Err = s.revoke(r.Lease)
 		}
 	}
@@ -387,7 +387,7 @@ func (s *State) grant(id LeaseID, ttl int64) error {
 	case len(s.leases) >= MaxLeases:
 		return ErrTooManyLeases
 	}
-	s.leases[id] = &lease{ttl: max(ttl, 1)}
+	s.leases[id] = &lease{ttl: max(ttl, 1), since: s.slot}
 	return nil
 }
 
@@ -477,19 +477,19 @@ func (s *State) ChangesSince(rev Revision) []Change {
 	return s.log[sort.Search(len(s.log), func(i int) bool { return s.log[i].KV.Mod > rev }):]
 }
 
-// Lease tells of a lease: the time to live it was granted with, in seconds,
-// how often it was renewed, and its keys, sorted.
-func (s *State) Lease(id LeaseID) (ttl int64, renewals uint64, keys []string, ok bool) {
+// Lease tells of a lease: the time to live it was granted with, in seconds, the
+// slot in which it was granted or last renewed, and its keys, sorted.
+func (s *State) Lease(id LeaseID) (ttl int64, since journal.Slot, keys []string, ok bool) {
 	l := s.leases[id]
 	if l == nil {
 		return 0, 0, nil, false
 	}
-	return l.ttl, l.renewals, sortedKeys(l.keys), true
+	return l.ttl, l.since, sortedKeys(l.keys), true
 }
 
 // Leases calls yield for every lease, in no order.
-func (s *State) Leases(yield func(id LeaseID, ttl int64, renewals uint64)) {
+func (s *State) Leases(yield func(id LeaseID, ttl int64, since journal.Slot)) {
 	for id, l := range s.leases {
-		yield(id, l.ttl, l.renewals)
+		yield(id, l.ttl, l.since)
 	}
 }

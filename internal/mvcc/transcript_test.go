@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
 // TestTranscripts plays testdata/transcripts, each from an empty state.
@@ -24,7 +26,7 @@ import (
 //	snapshot                     goes on with the state that a snapshot gives
 //
 // A request is `put k=v`, `get R`, `del R`, `txn if C, … then OP, … else OP, …`,
-// `compact N`, `grant L ttl=N`, `renew L`, `revoke L` or `expire L renewals=N`,
+// `compact N`, `grant L ttl=N`, `renew L`, `revoke L` or `expire L since=N`,
 // where R is a key, [from,to) or [from,). `go test -rewrite` writes the answers.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/transcripts/*.txt")
@@ -205,11 +207,11 @@ func (p *player) history() {
 
 func (p *player) leases() {
 	var ids []LeaseID
-	p.state.Leases(func(id LeaseID, _ int64, _ uint64) { ids = append(ids, id) })
+	p.state.Leases(func(id LeaseID, _ int64, _ journal.Slot) { ids = append(ids, id) })
 	slices.Sort(ids)
 	for _, id := range ids {
-		ttl, renewals, keys, _ := p.state.Lease(id)
-		p.printf("lease %d: ttl %d, renewed %d times, keys %q", id, ttl, renewals, keys)
+		ttl, since, keys, _ := p.state.Lease(id)
+		p.printf("lease %d: ttl %d, since slot %d, keys %q", id, ttl, since, keys)
 	}
 	if len(ids) == 0 {
 		p.printf("none")
@@ -253,7 +255,7 @@ func (p *player) request(line string) Request {
 	case "revoke":
 		return Request{Kind: LeaseRevoke, Lease: LeaseID(p.number(rest))}
 	case "expire":
-		return Request{Kind: LeaseExpire, Lease: LeaseID(p.number(first)), Renewals: uint64(p.number(option))}
+		return Request{Kind: LeaseExpire, Lease: LeaseID(p.number(first)), Since: journal.Slot(p.number(option))}
 	}
 	return Request{Kind: Txn, Then: []Op{p.op(line)}}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
 // The wire form of requests: what the body of a batch record holds. Integers
@@ -135,7 +137,7 @@ func (w *wireWriter) request(r *Request) {
 	default:
 		w.varint(int64(r.Lease))
 		w.varint(r.TTL)
-		w.uvarint(r.Renewals)
+		w.uvarint(uint64(r.Since))
 	}
 }
 
@@ -320,7 +322,7 @@ func (r *wireReader) request(q *Request) {
 	default:
 		q.Lease = LeaseID(r.varint())
 		q.TTL = r.varint()
-		q.Renewals = r.uvarint()
+		q.Since = journal.Slot(r.uvarint())
 	}
 }
 

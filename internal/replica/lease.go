@@ -3,6 +3,7 @@ package replica
 import (
 	"time"
 
+	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
@@ -14,7 +15,7 @@ type leaseClock struct {
 }
 
 type sighting struct {
-	renewals uint64
+	since    journal.Slot // of the grant or renewal that the deadline is counted from
 	deadline time.Time
 }
 
@@ -25,14 +26,14 @@ const proposeAgain = 10 * time.Second
 func (c *leaseClock) expired(state *mvcc.State, now time.Time) []*mvcc.Request {
 	var out []*mvcc.Request
 	live := make(map[mvcc.LeaseID]sighting, len(c.seen))
-	state.Leases(func(id mvcc.LeaseID, ttl int64, renewals uint64) {
+	state.Leases(func(id mvcc.LeaseID, ttl int64, since journal.Slot) {
 		s, ok := c.seen[id]
 		switch {
-		case !ok || s.renewals != renewals:
-			s = sighting{renewals: renewals, deadline: deadline(now, ttl)}
+		case !ok || s.since != since:
+			s = sighting{since: since, deadline: deadline(now, ttl)}
 		case !now.Before(s.deadline):
 			s.deadline = now.Add(proposeAgain)
-			out = append(out, &mvcc.Request{Kind: mvcc.LeaseExpire, Lease: id, Renewals: renewals})
+			out = append(out, &mvcc.Request{Kind: mvcc.LeaseExpire, Lease: id, Since: since})
 		}
 		live[id] = s
 	})

@@ -213,7 +213,7 @@ func (r *Replica) Leases(ctx context.Context) ([]mvcc.LeaseID, error) {
 	}
 	var ids []mvcc.LeaseID
 	err := r.call(ctx, func(l *loop) {
-		l.state.Leases(func(id mvcc.LeaseID, _ int64, _ uint64) { ids = append(ids, id) })
+		l.state.Leases(func(id mvcc.LeaseID, _ int64, _ journal.Slot) { ids = append(ids, id) })
 	})
 	return ids, err
 }
