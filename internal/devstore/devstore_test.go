@@ -110,7 +110,7 @@ func TestAccounts(t *testing.T) {
 	}
 
 	want(t, "tenant deletes a slot", u.remove("p/journal/1"), "AccessDenied")
-	want(t, "tenant deletes the floor", u.remove("p/floor.json"), "AccessDenied")
+	want(t, "tenant deletes the floor", u.remove("p/floor/1"), "AccessDenied")
 	for _, key := range []string{"p/blobs/a", "p/probe/a", "blobs/a", "probe/a"} {
 		want(t, "tenant puts "+key, u.put(key, "x", nil), "")
 		want(t, "tenant deletes "+key, u.remove(key), "")

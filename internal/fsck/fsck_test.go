@@ -376,7 +376,7 @@ func TestFirstAndLast(t *testing.T) {
 			for range n {
 				b.append([]byte("x"))
 			}
-			if err := b.store.Trim(t.Context(), trim); err != nil {
+			if _, err := b.store.Trim(t.Context(), trim); err != nil {
 				t.Fatal(err)
 			}
 			first, err := fsck.First(t.Context(), b.store)

@@ -293,7 +293,7 @@ func (b *bench) command(d *datadriven.TestData) string {
 	case "tamper": // with the only blob of that prefix that is not a manifest, or the one named
 		b.tamper(d.CmdArgs[0].Key)
 	case "trim":
-		if err := b.store.Trim(context.Background(), slot); err != nil {
+		if _, err := b.store.Trim(context.Background(), slot); err != nil {
 			b.t.Fatal(err)
 		}
 	case "corrupt":

@@ -36,7 +36,8 @@ var (
 	// ErrTooLarge: the record is longer than Info.MaxRecord. Final: nothing
 	// was stored.
 	ErrTooLarge = errors.New("record is too large")
-	// ErrTrimmed: the slots asked for are below the floor and gone.
+	// ErrTrimmed: the slots asked for are below the floor, and are deleted or may
+	// be at any moment.
 	ErrTrimmed = errors.New("slot is trimmed")
 	// ErrClosed: the journal was closed in this process. Nothing was stored.
 	ErrClosed = errors.New("journal is closed")
@@ -62,7 +63,9 @@ type Info struct {
 }
 
 // Journal is a totally ordered, durable sequence of opaque records. All
-// methods are safe for concurrent use, and end early when ctx does.
+// methods are safe for concurrent use, and end early when ctx does. No promise
+// rests on a clock of this process, which may stand still for any time between
+// calls and during them, as that of a machine that sleeps, or jump.
 type Journal interface {
 	Info() Info
 
@@ -81,10 +84,17 @@ type Journal interface {
 	// Read returns consecutive records from slot on, at most limit; none if
 	// from is past the tail. Fewer than limit means that the slot after the
 	// last was empty at some moment during the call. An acknowledged record is
-	// always returned, also by another process. Below the floor: ErrTrimmed.
-	// Stored bytes that fail their checksum: ErrCorrupt. The caller owns what
-	// is returned.
+	// always returned, also by another process, unless it was trimmed: then the
+	// error is ErrTrimmed, whatever the slot holds by now. Stored bytes that
+	// fail their checksum: ErrCorrupt. The caller owns what is returned.
 	Read(ctx context.Context, from Slot, limit int) ([][]byte, error)
+
+	// Peek returns the record that slot holds, or nil if it holds none. Unlike
+	// Read it also shows records past the tail, above an empty slot: whoever is
+	// about to take an empty slot for free looks there first, because a record
+	// whose writer had seen that slot held proves that its record was lost.
+	// Errors are those of Read. The caller owns what is returned.
+	Peek(ctx context.Context, slot Slot) ([]byte, error)
 
 	// Close lets go of the store. Appends in flight end, their outcome unknown.
 	Close() error
@@ -111,10 +121,13 @@ type Blobs interface {
 // below a floor that the journal itself records, and only once no Append to
 // those slots can still be in flight.
 type Trimmer interface {
-	// Trim deletes every slot below before. Afterwards Read of one is
-	// ErrTrimmed and Append to one is ErrTaken. After an error some are gone,
-	// oldest first; calling it again goes on.
-	Trim(ctx context.Context, before Slot) error
+	// Trim deletes the slots below before, and returns how many this call
+	// deleted. A driver may leave slots to a later call, of this process or
+	// another, until nobody can rely on them any more. From now on Append to a
+	// slot below before is ErrTaken, or ErrTrimmed for an unknown outcome, and
+	// Read of one returns the record that it held, or ErrTrimmed. After an error some are gone, oldest
+	// first; calling it again goes on.
+	Trim(ctx context.Context, before Slot) (deleted int, err error)
 }
 
 // Store is what every driver gives: a journal, blobs beside it, and trimming.

@@ -62,11 +62,11 @@ func (t *trimmer) agreed(l *loop, slot journal.Slot, hash [sha256.Size]byte) {
 // next floor covers the rest.
 func (t *trimmer) onFloor(l *loop, mark record.FloorMark) {
 	l.group.Go(func() error {
-		err := l.cfg.Store.Trim(l.ctx, mark.Slot)
-		switch {
-		case err == nil:
-			l.log.Info("old records deleted", "below", uint64(mark.Slot))
-		case l.ctx.Err() == nil:
+		deleted, err := l.cfg.Store.Trim(l.ctx, mark.Slot)
+		if deleted > 0 {
+			l.log.Info("old records deleted", "count", deleted, "below", uint64(mark.Slot))
+		}
+		if err != nil && l.ctx.Err() == nil {
 			l.log.Warn("old records were not deleted; that is tried again after the next snapshot", "below", uint64(mark.Slot), "error", err)
 		}
 		return l.call(l.ctx, func(*loop) { t.working = false })

@@ -95,6 +95,14 @@ func (s *Store) Read(ctx context.Context, from journal.Slot, limit int) ([][]byt
 	return s.inner.Read(ctx, from, limit)
 }
 
+// Peek implements journal.Journal.
+func (s *Store) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
+	if err := s.read(ctx, call{op: "peek", slot: slot}); err != nil {
+		return nil, fmt.Errorf("peek at slot %d: %w", slot, err)
+	}
+	return s.inner.Peek(ctx, slot)
+}
+
 // GetBlob implements journal.Blobs.
 func (s *Store) GetBlob(ctx context.Context, name string) ([]byte, error) {
 	if err := s.read(ctx, call{op: "get blob", name: name}); err != nil {
@@ -122,8 +130,12 @@ func (s *Store) DeleteBlob(ctx context.Context, name string) error {
 }
 
 // Trim implements journal.Trimmer.
-func (s *Store) Trim(ctx context.Context, before journal.Slot) error {
-	return s.write(ctx, call{op: "trim", slot: before}, func() error { return s.inner.Trim(ctx, before) })
+func (s *Store) Trim(ctx context.Context, before journal.Slot) (deleted int, err error) {
+	err = s.write(ctx, call{op: "trim", slot: before}, func() (err error) {
+		deleted, err = s.inner.Trim(ctx, before)
+		return err
+	})
+	return deleted, err
 }
 
 // Close implements journal.Journal: records still on their way are lost.

@@ -57,7 +57,7 @@ type Config struct {
 	// MaxDelay bounds a delay. 0 means 100 ms.
 	MaxDelay time.Duration
 
-	// ReadFail: a Read or GetBlob or ListBlobs is an error.
+	// ReadFail: a Read, Peek, GetBlob or ListBlobs is an error.
 	ReadFail float64
 	// WriteFail: a PutBlob, DeleteBlob or Trim is an error; it was applied in
 	// half of the cases.

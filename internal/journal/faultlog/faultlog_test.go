@@ -172,7 +172,9 @@ func TestOutage(t *testing.T) {
 	_, read := s.Read(ctx, 1, 1)
 	_, get := s.GetBlob(ctx, "b")
 	_, list := s.ListBlobs(ctx, "")
-	errs := []error{s.Append(ctx, 1, nil), read, get, list, s.PutBlob(ctx, "c", nil), s.DeleteBlob(ctx, "b"), s.Trim(ctx, 1)}
+	_, peek := s.Peek(ctx, 1)
+	_, trim := s.Trim(ctx, 1)
+	errs := []error{s.Append(ctx, 1, nil), read, peek, get, list, s.PutBlob(ctx, "c", nil), s.DeleteBlob(ctx, "b"), trim}
 	for i, err := range errs {
 		if !errors.Is(err, faultlog.ErrOutage) {
 			t.Errorf("call %d in an outage = %v, want ErrOutage", i, err)
@@ -196,7 +198,8 @@ func TestReadAndWriteFaults(t *testing.T) {
 	_, read := s.Read(ctx, 1, 1)
 	_, get := s.GetBlob(ctx, "b")
 	_, list := s.ListBlobs(ctx, "")
-	for i, err := range []error{read, get, list} {
+	_, peek := s.Peek(ctx, 1)
+	for i, err := range []error{read, peek, get, list} {
 		if !errors.Is(err, faultlog.ErrInjected) {
 			t.Errorf("read %d = %v, want ErrInjected", i, err)
 		}

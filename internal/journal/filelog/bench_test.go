@@ -106,7 +106,7 @@ func BenchmarkAppendMemory(b *testing.B) {
 			b.Fatal(err)
 		}
 		if slot%100_000 == 0 {
-			if err := l.Trim(ctx, slot); err != nil {
+			if _, err := l.Trim(ctx, slot); err != nil {
 				b.Fatal(err)
 			}
 		}

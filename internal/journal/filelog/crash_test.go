@@ -217,7 +217,7 @@ func (l *life) trim() {
 	for range 100 {
 		l.note("trim %d", before)
 		l.floors[1] = before
-		err := l.log.Trim(l.Context(), before)
+		_, err := l.log.Trim(l.Context(), before)
 		if err == nil {
 			l.floors[0] = before
 			l.forget()

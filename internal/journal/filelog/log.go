@@ -244,6 +244,19 @@ func (l *Log) read(ctx context.Context, from journal.Slot, limit int) (all [][]b
 	}
 }
 
+// Peek implements journal.Journal. No record lies past the tail of a file.
+func (l *Log) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
+	return single(l.Read(ctx, slot, 1))
+}
+
+// single is the one record of a Read with a limit of 1; nil for none.
+func single(recs [][]byte, err error) ([]byte, error) {
+	if err != nil || len(recs) == 0 {
+		return nil, err
+	}
+	return recs[0], nil
+}
+
 // find returns the segment that holds slot from, and the slot up to which it
 // counts; none if from is past the tail.
 func (l *Log) find(from journal.Slot) (seg *segment, until journal.Slot, err error) {
@@ -281,33 +294,34 @@ func locate(segs []*segment, next, from journal.Slot) (*segment, journal.Slot) {
 
 // Trim implements journal.Trimmer. It deletes whole segments, and remembers
 // the floor for the rest.
-func (l *Log) Trim(ctx context.Context, before journal.Slot) error {
-	if err := l.trim(ctx, before); err != nil {
-		return fmt.Errorf("trim before slot %d: %w", before, err)
+func (l *Log) Trim(ctx context.Context, before journal.Slot) (deleted int, err error) {
+	if deleted, err = l.trim(ctx, before); err != nil {
+		return deleted, fmt.Errorf("trim before slot %d: %w", before, err)
 	}
-	return nil
+	return deleted, nil
 }
 
-func (l *Log) trim(ctx context.Context, before journal.Slot) error {
+func (l *Log) trim(ctx context.Context, before journal.Slot) (deleted int, err error) {
 	if err := l.acquire(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	defer l.release()
 	if err := l.repair(); err != nil {
-		return err
+		return 0, err
 	}
 	if before > l.next {
-		return fmt.Errorf("the tail is at %d", l.next-1)
+		return 0, fmt.Errorf("the tail is at %d", l.next-1)
 	}
 	if before > l.floor {
 		if err := writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: before}); err != nil {
-			return err
+			return 0, err
 		}
+		deleted = int(before - l.floor)
 		l.mu.Lock()
 		l.floor = before
 		l.mu.Unlock()
 	}
-	return l.dropTrimmed()
+	return deleted, l.dropTrimmed()
 }
 
 // dropTrimmed deletes the segments that are wholly below the floor, the oldest

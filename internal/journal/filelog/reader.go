@@ -76,6 +76,11 @@ func (r *Reader) Read(ctx context.Context, from journal.Slot, limit int) ([][]by
 	return recs, nil
 }
 
+// Peek implements journal.Journal. No record lies past the tail of a file.
+func (r *Reader) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
+	return single(r.Read(ctx, slot, 1))
+}
+
 func (r *Reader) read(ctx context.Context, from journal.Slot, limit int) (all [][]byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,8 +239,8 @@ func (r *Reader) DeleteBlob(_ context.Context, name string) error {
 }
 
 // Trim returns ErrReadOnly.
-func (r *Reader) Trim(_ context.Context, before journal.Slot) error {
-	return fmt.Errorf("trim before slot %d: %w", before, ErrReadOnly)
+func (r *Reader) Trim(_ context.Context, before journal.Slot) (int, error) {
+	return 0, fmt.Errorf("trim before slot %d: %w", before, ErrReadOnly)
 }
 
 // Close implements journal.Journal.

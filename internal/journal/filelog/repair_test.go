@@ -197,7 +197,7 @@ func TestTrimFreesADiskThatIsFull(t *testing.T) {
 	if err := l.Append(t.Context(), 13, make([]byte, 3000)); !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("Append on a full disk = %v, want ENOSPC", err)
 	}
-	if err := l.Trim(t.Context(), 10); err != nil {
+	if _, err := l.Trim(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
 	mustAppend(t, l, 13, make([]byte, 3000))

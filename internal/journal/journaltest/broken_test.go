@@ -19,7 +19,8 @@ type broken struct {
 	info   func(journal.Info) journal.Info
 	append func(ctx context.Context, slot journal.Slot, rec []byte) error
 	read   func(ctx context.Context, from journal.Slot, limit int) ([][]byte, error)
-	trim   func(ctx context.Context, before journal.Slot) error
+	peek   func(ctx context.Context, slot journal.Slot) ([]byte, error)
+	trim   func(ctx context.Context, before journal.Slot) (int, error)
 	close  func() error
 	put    func(ctx context.Context, name string, data []byte) error
 	get    func(ctx context.Context, name string) ([]byte, error)
@@ -34,7 +35,12 @@ func (b *broken) Append(ctx context.Context, slot journal.Slot, rec []byte) erro
 func (b *broken) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
 	return b.read(ctx, from, limit)
 }
-func (b *broken) Trim(ctx context.Context, before journal.Slot) error { return b.trim(ctx, before) }
+func (b *broken) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
+	return b.peek(ctx, slot)
+}
+func (b *broken) Trim(ctx context.Context, before journal.Slot) (int, error) {
+	return b.trim(ctx, before)
+}
 func (b *broken) PutBlob(ctx context.Context, name string, data []byte) error {
 	return b.put(ctx, name, data)
 }
@@ -141,10 +147,25 @@ var breaks = []struct {
 	}},
 	{"stays open", "Closed", func(b *broken) { b.close = func() error { return nil } }},
 	{"does not trim", "Trim TrimAll", func(b *broken) {
-		b.trim = func(context.Context, journal.Slot) error { return nil }
+		b.trim = func(context.Context, journal.Slot) (int, error) { return 0, nil }
 	}},
 	{"trims one slot too many", "Trim", func(b *broken) {
-		b.trim = func(ctx context.Context, before journal.Slot) error { return b.Log.Trim(ctx, before+1) }
+		b.trim = func(ctx context.Context, before journal.Slot) (int, error) { return b.Log.Trim(ctx, before+1) }
+	}},
+	{"deletes and does not say so", "Trim TrimAll", func(b *broken) {
+		b.trim = func(ctx context.Context, before journal.Slot) (int, error) {
+			_, err := b.Log.Trim(ctx, before)
+			return 0, err
+		}
+	}},
+	{"hides what is above an empty slot", "Peek", func(b *broken) {
+		b.peek = func(ctx context.Context, slot journal.Slot) ([]byte, error) {
+			recs, err := b.Log.Read(ctx, slot, 1)
+			if err != nil || len(recs) == 0 {
+				return nil, err
+			}
+			return recs[0], nil
+		}
 	}},
 	{"a missing blob is an empty one", "Blobs Closed", func(b *broken) {
 		b.get = func(ctx context.Context, name string) ([]byte, error) {
@@ -191,7 +212,7 @@ func brokenFixture(damage func(*broken)) Fixture {
 		l := store.Open()
 		b := &broken{
 			Log: l, info: func(i journal.Info) journal.Info { return i },
-			append: l.Append, read: l.Read, trim: l.Trim, close: l.Close,
+			append: l.Append, read: l.Read, peek: l.Peek, trim: l.Trim, close: l.Close,
 			put: l.PutBlob, get: l.GetBlob, list: l.ListBlobs,
 		}
 		damage(b)

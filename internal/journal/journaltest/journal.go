@@ -300,7 +300,10 @@ func checkClosed(e *env) {
 	_, err = s.ListBlobs(e.ctx, "")
 	e.wantErr("ListBlobs after Close", err, journal.ErrClosed)
 	e.wantErr("DeleteBlob after Close", s.DeleteBlob(e.ctx, "b"), journal.ErrClosed)
-	e.wantErr("Trim after Close", s.Trim(e.ctx, 2), journal.ErrClosed)
+	_, err = s.Trim(e.ctx, 2)
+	e.wantErr("Trim after Close", err, journal.ErrClosed)
+	_, err = s.Peek(e.ctx, 1)
+	e.wantErr("Peek after Close", err, journal.ErrClosed)
 	if s.Info() != info {
 		e.Error("Info changed on Close")
 	}
@@ -328,14 +331,46 @@ func checkReopen(e *env) {
 	e.wantRecords(s, 1, want)
 }
 
+func checkPeek(e *env) {
+	hs := e.handles(2)
+	want := records(3)
+	e.fill(hs[0], want)
+	held := map[journal.Slot][]byte{1: want[0], 2: want[1], 3: want[2]}
+	last := journal.Slot(3)
+	if depth := hs[0].Info().Depth; depth > 1 {
+		last = 3 + journal.Slot(depth)
+		held[last] = []byte("past an empty slot")
+		e.append(hs[0], last, held[last])
+	}
+	for _, h := range hs {
+		for slot := journal.Slot(1); slot <= last+2; slot++ {
+			rec, err := h.Peek(e.ctx, slot)
+			if want, ok := held[slot]; err != nil || (rec != nil) != ok || !bytes.Equal(rec, want) {
+				e.Fatalf("Peek(%d) = %s, %v; want %s", slot, brief(rec), err, brief(want))
+			}
+		}
+	}
+	if _, err := hs[0].Peek(e.ctx, 0); err == nil {
+		e.Error("Peek(0) = nil, want an error: there is no slot 0")
+	}
+	e.trim(hs[0], 3, 2)
+	for _, h := range hs {
+		_, err := h.Peek(e.ctx, 2)
+		e.wantErr("Peek(2) below the floor 3", err, journal.ErrTrimmed)
+		if rec, err := h.Peek(e.ctx, 3); err != nil || !bytes.Equal(rec, want[2]) {
+			e.Fatalf("Peek(3) = %s, %v; want %s", brief(rec), err, brief(want[2]))
+		}
+	}
+}
+
 func checkTrim(e *env) {
 	hs := e.handles(2)
 	want := records(22)
 	e.fill(hs[0], want[:20])
-	e.trim(hs[0], 1) // nothing is below 1
+	e.trim(hs[0], 1, 0) // nothing is below 1
 	e.wantRecords(hs[0], 1, want[:20])
-	e.trim(hs[0], 11)
-	e.trim(hs[0], 5) // below the floor already: nothing more to do
+	e.trim(hs[0], 11, 10)
+	e.trim(hs[0], 5, 0) // below the floor already: nothing more to do
 	e.wantFloor(hs[0], 11)
 	e.wantFloor(hs[1], 11)
 	e.wantRecords(hs[1], 11, want[10:20])
@@ -345,7 +380,7 @@ func checkTrim(e *env) {
 	e.wantFloor(late, 11)
 	e.append(late, 22, want[21])
 	e.wantRecords(late, 11, want[10:])
-	e.trim(late, 22)
+	e.trim(late, 22, 11)
 	e.wantFloor(late, 22)
 	e.wantRecords(late, 22, want[21:])
 }
@@ -353,7 +388,7 @@ func checkTrim(e *env) {
 func checkTrimAll(e *env) {
 	s := e.open()
 	e.fill(s, records(9))
-	e.trim(s, 10)
+	e.trim(s, 10, 9)
 	for _, again := range []bool{false, true} {
 		if again {
 			s = e.reopen(s)
@@ -365,10 +400,11 @@ func checkTrimAll(e *env) {
 	e.wantRecords(e.reopen(s), 10, [][]byte{[]byte("ten")})
 }
 
-func (e *env) trim(s journal.Store, before journal.Slot) {
+// trim trims s, which must say that it deleted so many slots.
+func (e *env) trim(s journal.Store, before journal.Slot, deleted int) {
 	e.Helper()
-	if err := s.Trim(e.ctx, before); err != nil {
-		e.Fatalf("Trim(%d) = %v", before, err)
+	if n, err := s.Trim(e.ctx, before); err != nil || n != deleted {
+		e.Fatalf("Trim(%d) = %d, %v; want %d", before, n, err, deleted)
 	}
 }
 

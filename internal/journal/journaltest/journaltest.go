@@ -18,7 +18,8 @@ import (
 type Fixture struct {
 	// Open returns a new handle on the store. Every call opens the same store,
 	// also after all earlier handles are closed. The suite closes what it
-	// opens, and opens a driver whose Info says Exclusive once at a time.
+	// opens, and opens a driver whose Info says Exclusive once at a time. A
+	// driver that leaves slots to a later Trim must be opened so that it does not.
 	Open func(ctx context.Context) (journal.Store, error)
 }
 
@@ -53,6 +54,7 @@ func checks() []check {
 		{"Cancelled", checkCancelled},
 		{"Closed", checkClosed},
 		{"Reopen", checkReopen},
+		{"Peek", checkPeek},
 		{"Trim", checkTrim},
 		{"TrimAll", checkTrimAll},
 		{"Blobs", checkBlobs},

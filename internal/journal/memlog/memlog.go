@@ -134,22 +134,44 @@ func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte,
 	return out, nil
 }
 
-// Trim implements journal.Trimmer.
-func (l *Log) Trim(ctx context.Context, before journal.Slot) error {
+// Peek implements journal.Journal.
+func (l *Log) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
 	unlock, err := l.lock(ctx)
 	if err != nil {
-		return fmt.Errorf("trim before slot %d: %w", before, err)
+		return nil, fmt.Errorf("peek at slot %d: %w", slot, err)
+	}
+	defer unlock()
+	s := l.store
+	rec, ahead := s.ahead[slot]
+	switch {
+	case slot < s.floor:
+		return nil, fmt.Errorf("peek at slot %d: the floor is %d: %w", slot, s.floor, journal.ErrTrimmed)
+	case slot < s.next():
+		rec = s.recs[slot-s.floor]
+	case !ahead:
+		return nil, nil
+	}
+	return append(make([]byte, 0, len(rec)), rec...), nil
+}
+
+// Trim implements journal.Trimmer.
+func (l *Log) Trim(ctx context.Context, before journal.Slot) (deleted int, err error) {
+	unlock, err := l.lock(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("trim before slot %d: %w", before, err)
 	}
 	defer unlock()
 	s := l.store
 	if before > s.next() {
-		return fmt.Errorf("trim before slot %d: the tail is at %d", before, s.next()-1)
+		return 0, fmt.Errorf("trim before slot %d: the tail is at %d", before, s.next()-1)
 	}
-	if before > s.floor {
-		s.recs = slices.Clone(s.recs[before-s.floor:]) // lets go of what was trimmed
-		s.floor = before
+	if before <= s.floor {
+		return 0, nil
 	}
-	return nil
+	deleted = int(before - s.floor)
+	s.recs = slices.Clone(s.recs[deleted:]) // lets go of what was trimmed
+	s.floor = before
+	return deleted, nil
 }
 
 // PutBlob implements journal.Blobs.

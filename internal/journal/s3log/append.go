@@ -47,10 +47,9 @@ func (l *Log) place(ctx context.Context, slot journal.Slot, rec []byte) error {
 	name := slotName(slot)
 	frame := encodeFrame(name, l.info.ID, rec)
 	for n := 0; ; n++ {
-		began := time.Now()
-		err := l.put(ctx, name, frame, ifAbsent)
+		at, err := l.put(ctx, name, frame, ifAbsent)
 		if err == nil {
-			return l.confirm(ctx, slot, began)
+			return l.confirm(ctx, slot, at)
 		}
 		if !passing(err) && statusOf(err) != http.StatusPreconditionFailed {
 			return err
@@ -71,48 +70,42 @@ func (l *Log) place(ctx context.Context, slot journal.Slot, rec []byte) error {
 // because the slot is held, or not known at all. settled says that err is
 // Append's; otherwise the slot was empty, or would not say.
 func (l *Log) settleBy(ctx context.Context, slot journal.Slot, rec []byte) (settled bool, err error) {
-	got, err := l.readSlot(ctx, slot)
+	got, at, err := l.readSlot(ctx, slot)
 	switch {
 	case errors.Is(err, errAbsent):
 		// Either the PUT did not land, or not yet: then it meets the next
 		// one, and one of the two, with the same bytes, is refused.
-		if l.ends.trimmed(slot) {
-			return true, journal.ErrTaken
-		}
-		return false, nil
+		err := l.vouch(ctx, slot, at, at)
+		return errors.Is(err, journal.ErrTrimmed), l.trimmedMeanwhile(err)
 	case errors.Is(err, journal.ErrCorrupt):
 		return true, err
 	case err != nil:
 		return false, nil
-	case !bytes.Equal(got, rec):
-		l.ends.held(slot)
-		l.ends.keep(slot, got)
-		return true, journal.ErrTaken
-	default:
-		return true, l.confirm(ctx, slot, time.Time{})
+	case bytes.Equal(got, rec):
+		return true, l.confirm(ctx, slot, at)
 	}
+	if err := l.vouch(ctx, slot, at, at); err != nil {
+		return true, l.trimmedMeanwhile(err)
+	}
+	l.ends.held(slot)
+	l.ends.keep(slot, got)
+	return true, journal.ErrTaken
 }
 
-// confirm acknowledges a record that is in the store at slot, unless the slot
-// was trimmed: there the condition of a PUT means nothing. began is when the
-// PUT that succeeded was sent, zero if the record was found.
-func (l *Log) confirm(ctx context.Context, slot journal.Slot, began time.Time) error {
-	if !l.ends.trusted(slot) {
-		floor, err := l.readFloor(ctx)
-		if err != nil {
-			return unknown("cannot tell whether the slot was trimmed", err)
-		}
-		if slot < floor {
-			// Trim deletes the object once it is old enough: until then there may be
-			// others who have just seen the slot free.
-			return journal.ErrTaken
-		}
-	}
-	if !began.IsZero() {
-		l.ends.sawFree(slot, began)
+// confirm acknowledges a record that the store held at slot at its time at,
+// unless the slot may have been deleted before: there the condition of a PUT
+// means nothing, and what it left nobody reads.
+func (l *Log) confirm(ctx context.Context, slot journal.Slot, at time.Time) error {
+	if err := l.vouch(ctx, slot, at, at); err != nil {
+		return l.trimmedMeanwhile(err)
 	}
 	l.ends.held(slot)
 	return nil
+}
+
+// trimmedMeanwhile is the error of an Append whose slot cannot be vouched for.
+func (l *Log) trimmedMeanwhile(err error) error {
+	return unknown("cannot tell whether the slot had been trimmed before", err)
 }
 
 // checkDepth returns ErrAhead if slot is too far after the tail. It asks the
@@ -127,7 +120,7 @@ func (l *Log) checkDepth(ctx context.Context, slot journal.Slot) error {
 	if slot-depth <= l.ends.known() {
 		return nil
 	}
-	if _, err := l.readFloor(ctx); err != nil {
+	if _, err := l.lookAtFloors(ctx); err != nil {
 		return err
 	}
 	if slot-depth <= l.ends.known() {

@@ -249,7 +249,7 @@ func TestReadCorrupt(t *testing.T) {
 		spoilt[fmt.Sprint("bit in byte ", i)] = flipped
 	}
 	for name, object := range spoilt {
-		if err := l.put(t.Context(), slotName(1), object, condition{}); err != nil {
+		if _, err := l.put(t.Context(), slotName(1), object, anyway); err != nil {
 			t.Fatal(err)
 		}
 		fresh := mustOpen(t, cfg)

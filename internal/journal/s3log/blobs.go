@@ -48,7 +48,11 @@ func (l *Log) PutBlob(ctx context.Context, name string, data []byte) error {
 	}
 	defer done()
 	frame := encodeFrame(key, l.info.ID, data)
-	if err := l.again(ctx, func() error { return l.put(ctx, key, frame, condition{}) }); err != nil {
+	err = l.again(ctx, func() error {
+		_, err := l.put(ctx, key, frame, anyway)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("put blob %s: %w", name, err)
 	}
 	return nil
@@ -65,7 +69,7 @@ func (l *Log) GetBlob(ctx context.Context, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer done()
-	data, err := l.getFrame(ctx, key, int64(frameHeader+journal.MaxBlob))
+	data, _, err := l.getFrame(ctx, key, int64(frameHeader+journal.MaxBlob))
 	if errors.Is(err, errAbsent) {
 		return nil, fmt.Errorf("get blob %s: %w", name, journal.ErrNoBlob)
 	}

@@ -7,35 +7,20 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-const (
-	// settleTime is how long a slot is held before Trim deletes it, by the
-	// store's clock: longer than the 15 minutes after which S3 refuses the
-	// signature of a PUT that was still in flight, plus trust and some more.
-	settleTime = 20 * time.Minute
-	// trustTime is how long this process may rely on having seen a slot free.
-	trustTime = time.Minute
-	// keepBytes is the length of the longest record that is kept for a Read.
-	keepBytes = 1 << 20
-)
+// keepBytes is the length of the longest record that is kept for a Read.
+const keepBytes = 1 << 20
 
 // ends is what this process knows of where its journal starts and ends.
-//
-// A slot that was trimmed looks like one that was never held: a GET finds
-// nothing, and a conditional PUT succeeds. So the store alone does not tell
-// the two apart, and asking for the floor each time would double the requests.
-// Instead: a slot that was seen free at some moment is not deleted within
-// settleTime of it, because Trim leaves younger slots alone, nor is any slot
-// after it. For trustTime after the sighting no floor has to be asked for.
 type ends struct {
 	depth journal.Slot
 
 	mu     sync.Mutex
-	floor  journal.Slot              // every slot below it is trimmed; at least 1
+	floor  journal.Slot              // every slot below it is gone, whatever the store holds there; at least 1
+	look   time.Time                 // when the store was last asked for the floors, by its clock; zero: never
+	latest time.Time                 // the last answer that was held against that, by its clock
 	tail   journal.Slot              // every slot up to it is held or trimmed
 	landed map[journal.Slot]struct{} // held, after an empty slot for all we know
 	unread map[journal.Slot][]byte   // records that Append met, for the Read that follows
-	free   journal.Slot              // was seen empty, and never held before, ...
-	freeAt time.Time                 // ... at this moment
 }
 
 func newEnds(depth int) *ends {
@@ -54,10 +39,12 @@ func (e *ends) trimmed(slot journal.Slot) bool {
 	return slot < e.floor
 }
 
-// raiseFloor notes a floor that was read, and returns the highest one known.
-func (e *ends) raiseFloor(floor journal.Slot) journal.Slot {
+// looked notes what a look at the floors found, and returns the highest floor
+// that is known.
+func (e *ends) looked(floor journal.Slot, at time.Time) journal.Slot {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.look, e.latest = at, at
 	if floor > e.floor {
 		e.floor = floor
 		e.raiseTailLocked(floor - 1)
@@ -65,29 +52,24 @@ func (e *ends) raiseFloor(floor journal.Slot) journal.Slot {
 	return e.floor
 }
 
-// apart is how long after a b was, by the clock that says more: the monotonic
-// clock stands still while the machine sleeps, and the wall clock may be set.
-func apart(a, b time.Time) time.Duration {
-	return max(b.Sub(a), b.Round(0).Sub(a.Round(0)).Abs())
-}
-
-// trusted reports whether slot, if it was just seen empty, cannot have been
-// trimmed.
-func (e *ends) trusted(slot journal.Slot) bool {
+// covers says whether the last look at the floors covers answers of the store
+// that it gave between oldest and newest. Where the store does not say when, or
+// its clock was set back, none is covered.
+func (e *ends) covers(oldest, newest time.Time, trust time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slot >= e.free && !e.freeAt.IsZero() && apart(e.freeAt, time.Now()) < trustTime
-}
-
-// sawFree notes that slot was empty, and had never been held, at that moment
-// or later. It keeps the lowest slot while that is recent enough, so that
-// Appends that end out of order stay covered.
-func (e *ends) sawFree(slot journal.Slot, at time.Time) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if slot <= e.free || apart(e.freeAt, at) > trustTime/2 {
-		e.free, e.freeAt = slot, at
+	if e.look.IsZero() || oldest.IsZero() {
+		return false
 	}
+	e.latest = newest
+	return newest.Sub(e.look) <= trust && e.look.Sub(oldest) <= trust
+}
+
+// due says that the last look at the floors covers little more.
+func (e *ends) due(trust time.Duration) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.look.IsZero() || e.latest.Sub(e.look) > trust/2
 }
 
 // known returns the tail as far as it is known.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/johannesboyne/gofakes3"
@@ -38,9 +39,19 @@ func serve(t testing.TB, handler http.Handler) Config {
 	}
 }
 
+// atOnce is for stores whose clock nobody can move on: slots are deleted as soon
+// as they are given up, and no answer counts without another look at the floors.
+var atOnce = spans{trust: -1, readable: -time.Minute, settle: -time.Minute}
+
 // fixture opens stores at cfg for the shared suite.
 func fixture(cfg Config) journaltest.Fixture {
-	return journaltest.Fixture{Open: func(ctx context.Context) (journal.Store, error) { return Open(ctx, cfg) }}
+	return journaltest.Fixture{Open: func(ctx context.Context) (journal.Store, error) {
+		l, err := Open(ctx, cfg)
+		if err == nil {
+			l.spans = atOnce
+		}
+		return l, err
+	}}
 }
 
 func mustOpen(t testing.TB, cfg Config) *Log {

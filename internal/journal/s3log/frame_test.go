@@ -58,19 +58,19 @@ func FuzzDecodeMeta(f *testing.F) {
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		id, err := decodeMeta(data)
-		if err == nil && id.String() == "" || err != nil && !errors.Is(err, journal.ErrCorrupt) && !errors.Is(err, journal.ErrNewerFormat) {
+		if err == nil && id.String() == "" || err != nil && !errors.Is(err, journal.ErrCorrupt) && !errors.Is(err, journal.ErrNewerFormat) && !errors.Is(err, errOldFormat) {
 			t.Errorf("decodeMeta(%q) = %v, %v", data, id, err)
 		}
 	})
 }
 
-func FuzzDecodeFloor(f *testing.F) {
-	f.Add([]byte(`{"format":1,"journal":"00112233445566778899aabbccddeeff","floor":12}`))
-	f.Add([]byte(`{"format":1,"journal":"00112233445566778899aabbccddeeff","floor":-1}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		floor, err := decodeFloor(data, testID)
-		if err == nil && floor < 1 || err != nil && !errors.Is(err, journal.ErrCorrupt) && !errors.Is(err, journal.ErrNewerFormat) {
-			t.Errorf("decodeFloor(%q) = %d, %v", data, floor, err)
+func FuzzSlotOf(f *testing.F) {
+	f.Add("00000000000000000012")
+	f.Add("+0000000000000000012")
+	f.Add("12")
+	f.Fuzz(func(t *testing.T, digits string) {
+		if slot, ok := slotOf(digits); ok && slotName(slot) != slotPrefix+digits {
+			t.Errorf("%q is slot %d, whose name is %s", digits, slot, slotName(slot))
 		}
 	})
 }

@@ -69,11 +69,14 @@ func connect(ctx context.Context, cfg Config) (*Log, error) {
 		return nil, &refusal{cause: err, sentence: fmt.Sprintf("no credentials for %s (%v); set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile with ?profile=NAME in --journal", cfg.place(), rootOf(err))}
 	}
 	conns := transport(sdk)
-	l := &Log{cfg: cfg, conns: conns, ends: newEnds(depth), settle: settleTime}
+	l := &Log{cfg: cfg, conns: conns, ends: newEnds(depth), spans: realSpans}
 	l.client = s3.NewFromConfig(sdk, func(o *s3.Options) {
 		o.UsePathStyle = cfg.PathStyle
 		o.HTTPClient = &http.Client{Transport: conns, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		o.Retryer = aws.NopRetryer{} // what is repeated, and when, is decided here
+		// A machine whose clock stood still must not sign as if it had not: the
+		// store refuses what was signed long ago.
+		o.DisableClockSkewCorrection = true
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 		o.ContinueHeaderThresholdBytes = -1 // one round trip a PUT
@@ -148,15 +151,22 @@ type meta struct {
 
 func (l *Log) readMeta(ctx context.Context) (journal.ID, error) {
 	var data []byte
+	var at time.Time
 	err := l.again(ctx, func() (err error) {
-		data, _, err = l.get(ctx, metaName, 1<<20)
+		data, at, err = l.get(ctx, metaName, 1<<20)
 		return err
 	})
 	if err != nil {
 		return journal.ID{}, err
 	}
+	if at.IsZero() {
+		return journal.ID{}, l.undated()
+	}
 	return decodeMeta(data)
 }
+
+// errOldFormat: no release wrote such a journal.
+var errOldFormat = errors.New("journal has an older format")
 
 func decodeMeta(data []byte) (journal.ID, error) {
 	var m meta
@@ -168,6 +178,11 @@ func decodeMeta(data []byte) (journal.ID, error) {
 	raw, hexErr := hex.DecodeString(m.Journal)
 	if err != nil || hexErr != nil || len(raw) != len(id) || m.Format < 1 {
 		return id, fmt.Errorf("%s does not describe a journal; restore it from a backup or an older version of the object: %w", metaName, journal.ErrCorrupt)
+	}
+	if m.Format < journal.FormatVersion {
+		// Its floor was one object that was replaced: unseen, it would make empty
+		// slots of trimmed ones.
+		return id, fmt.Errorf("%w (%d; this xb reads %d); start a new journal", errOldFormat, m.Format, journal.FormatVersion)
 	}
 	copy(id[:], raw)
 	return id, nil
@@ -196,7 +211,7 @@ func (l *Log) create(ctx context.Context) (journal.ID, error) {
 		return journal.ID{}, fmt.Errorf("encode %s: %w", metaName, err)
 	}
 	err = l.again(ctx, func() error {
-		err := l.put(ctx, metaName, data, ifAbsent)
+		_, err := l.put(ctx, metaName, data, ifAbsent)
 		if statusOf(err) == http.StatusPreconditionFailed {
 			return nil // by another process, or by a PUT of ours that seemed to fail
 		}

@@ -100,6 +100,7 @@ func TestOpenRefusesContent(t *testing.T) {
 	}{
 		"newer":          {metaName, `{"format":9,"journal":"00112233445566778899aabbccddeeff"}`, "newer format (9; this xb reads up to ", journal.ErrNewerFormat},
 		"newer, renamed": {metaName, `{"format":7,"id":"x"}`, "use the xb that wrote it", journal.ErrNewerFormat},
+		"older":          {metaName, `{"format":2,"journal":"00112233445566778899aabbccddeeff"}`, "start a new journal", errOldFormat},
 		"not JSON":       {metaName, `<html>`, "meta.json does not describe a journal", journal.ErrCorrupt},
 		"empty":          {metaName, ``, "restore it", journal.ErrCorrupt},
 		"no id":          {metaName, `{"format":1}`, "meta.json does not describe a journal", journal.ErrCorrupt},
@@ -112,7 +113,7 @@ func TestOpenRefusesContent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := raw.put(t.Context(), test.object, []byte(test.content), condition{}); err != nil {
+			if _, err := raw.put(t.Context(), test.object, []byte(test.content), anyway); err != nil {
 				t.Fatal(err)
 			}
 			before := keys(t, cfg)
@@ -151,7 +152,7 @@ func TestOpenAtOnce(t *testing.T) {
 
 // TestOpenReadOnly: nothing is written, and everything is read.
 func TestOpenReadOnly(t *testing.T) {
-	l, f, cfg := filled(t, 3)
+	l, f, cfg, _ := filled(t, 3)
 	if err := l.PutBlob(t.Context(), "b", []byte("blob")); err != nil {
 		t.Fatal(err)
 	}
@@ -162,11 +163,12 @@ func TestOpenReadOnly(t *testing.T) {
 	if data, err := reader.GetBlob(t.Context(), "b"); err != nil || string(data) != "blob" {
 		t.Errorf("GetBlob = %q, %v", data, err)
 	}
+	_, trim := reader.Trim(t.Context(), 3)
 	for what, err := range map[string]error{
 		"Append":     reader.Append(t.Context(), 4, []byte("x")),
 		"PutBlob":    reader.PutBlob(t.Context(), "b", nil),
 		"DeleteBlob": reader.DeleteBlob(t.Context(), "b"),
-		"Trim":       reader.Trim(t.Context(), 3),
+		"Trim":       trim,
 	} {
 		if !errors.Is(err, errReadOnly) {
 			t.Errorf("%s = %v, want a refusal", what, err)
@@ -193,11 +195,11 @@ func TestAccounts(t *testing.T) {
 	}
 	wantRead(t, v, 1, "1", "2", "3", "4")
 	wantRead(t, u, 1, "1", "2", "3", "4")
-	v.settle, u.settle = -1<<40, -1<<40
-	if err := u.Trim(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "only the journal's owner trims it") {
+	v.spans, u.spans = atOnce, atOnce
+	if _, err := u.Trim(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "only the journal's owner trims it") {
 		t.Errorf("Trim by who is not the owner = %v", err)
 	}
-	if err := v.Trim(t.Context(), 3); err != nil {
+	if _, err := v.Trim(t.Context(), 3); err != nil {
 		t.Errorf("Trim by the owner = %v", err)
 	}
 	wantRead(t, u, 3, "3", "4")

@@ -54,7 +54,10 @@ func (l *Log) probe(ctx context.Context) error {
 		return nil
 	}
 	l.cfg.logger().Debug("leave a mark that the store was probed", "object", mark, "err", firstOf(denied))
-	err = l.again(ctx, func() error { return l.put(ctx, mark, []byte("passed\n"), ifAbsent) })
+	err = l.again(ctx, func() error {
+		_, err := l.put(ctx, mark, []byte("passed\n"), ifAbsent)
+		return err
+	})
 	if statusOf(err) == http.StatusPreconditionFailed {
 		return nil
 	}
@@ -78,7 +81,7 @@ func (l *Log) runRace(ctx context.Context, name string) *race {
 		all.Go(func() {
 			<-start
 			for n := range attempts {
-				err := l.put(ctx, name, r.bodies[i], ifAbsent)
+				_, err := l.put(ctx, name, r.bodies[i], ifAbsent)
 				r.answers[i] = err
 				if err == nil || !passing(err) || pause(ctx, n) != nil {
 					return
@@ -138,7 +141,10 @@ func (l *Log) judge(ctx context.Context, name string, r *race) error {
 
 // judgeOverwrite checks that a key that exists is not created again.
 func (l *Log) judgeOverwrite(ctx context.Context, name string, stored []byte) error {
-	err := l.again(ctx, func() error { return l.put(ctx, name, []byte("overwritten\n"), ifAbsent) })
+	err := l.again(ctx, func() error {
+		_, err := l.put(ctx, name, []byte("overwritten\n"), ifAbsent)
+		return err
+	})
 	switch {
 	case err == nil:
 		return l.broken("it overwrote an object although the request said If-None-Match: *")
@@ -161,6 +167,11 @@ var errBroken = errors.New("store breaks a promise")
 
 func (l *Log) broken(how string) error {
 	return &refusal{cause: errBroken, sentence: fmt.Sprintf("the store at %s broke a promise that a journal needs: %s; use a store whose PUT with If-None-Match: * is atomic, as that of S3 is", l.cfg.place(), how)}
+}
+
+// undated is the refusal of a store that does not say what time it is.
+func (l *Log) undated() error {
+	return &refusal{cause: errBroken, sentence: fmt.Sprintf("the answers of the store at %s carry no Date, by which a journal tells how old they are; use a store that sends one, as S3 does, and no proxy that removes it", l.cfg.place())}
 }
 
 // firstOf returns the first error that is not nil.

@@ -43,26 +43,42 @@ func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte,
 	return recs, nil
 }
 
+// Peek implements journal.Journal.
+func (l *Log) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
+	if slot == 0 {
+		return nil, errors.New("peek at slot 0: the first slot is 1")
+	}
+	ctx, done, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	recs, oldest, newest, err := l.readSlots(ctx, slot, 1)
+	if err == nil {
+		err = l.vouch(ctx, slot, oldest, newest)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("peek at slot %d: %w", slot, err)
+	}
+	if len(recs) == 0 {
+		return nil, nil
+	}
+	return recs[0], nil
+}
+
 // readFrom asks for n slots, and returns the records before the first empty
 // one.
 func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte, error) {
-	began := time.Now()
-	var floorErr error
-	var floor sync.WaitGroup
-	if !l.ends.trusted(from) {
-		// The records that are still there may be below the floor.
-		floor.Go(func() { _, floorErr = l.readFloor(ctx) })
+	var look sync.WaitGroup
+	if l.ends.due(l.spans.trust) {
+		// Beside the slots, so that no answer has to wait for it soon. If it
+		// fails, vouch looks once more.
+		look.Go(func() { _, _ = l.lookAtFloors(ctx) })
 	}
-	recs, err := l.readSlots(ctx, from, n)
-	floor.Wait()
+	recs, oldest, newest, err := l.readSlots(ctx, from, n)
+	look.Wait()
 	if err == nil {
-		err = floorErr
-	}
-	if err == nil && len(recs) < n {
-		err = l.checkFree(ctx, from+journal.Slot(len(recs)), began)
-	}
-	if err == nil && l.ends.trimmed(from) {
-		err = journal.ErrTrimmed
+		err = l.vouch(ctx, from, oldest, newest)
 	}
 	if err == nil && len(recs) > 0 {
 		err = l.findTail(ctx, from-1, depth)
@@ -75,7 +91,7 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte,
 	}
 	if l.ends.known() < from-1 {
 		// Ahead of an empty slot, or of one that was trimmed while we looked.
-		floor, err := l.readFloor(ctx)
+		floor, err := l.lookAtFloors(ctx)
 		if err == nil && from < floor {
 			err = journal.ErrTrimmed
 		}
@@ -90,63 +106,59 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte,
 	return recs, nil
 }
 
-// checkFree is called when slot was found empty by a request sent after
-// began. Unless it is known that slot was never held, it reads the floor,
-// which Trim raises before it deletes.
-func (l *Log) checkFree(ctx context.Context, slot journal.Slot, began time.Time) error {
-	if !l.ends.trusted(slot) {
-		floor, err := l.readFloor(ctx)
-		if err != nil || slot < floor {
-			return err
-		}
-	}
-	l.ends.sawFree(slot, began)
-	return nil
-}
-
 // readSlots reads n slots from from on at once. It returns the records before
-// the first slot that has none, and an error if that slot is not empty.
-func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) ([][]byte, error) {
-	recs := make([][]byte, n)
+// the first slot that has none, and an error if that slot is not empty. The
+// store looked between oldest and newest, by its own clock; oldest is zero if
+// it did not say of each slot.
+func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) (recs [][]byte, oldest, newest time.Time, err error) {
+	recs = make([][]byte, n)
 	errs := make([]error, n)
-	each(n, func(i int) { recs[i], errs[i] = l.readSlot(ctx, from+journal.Slot(i)) })
+	at := make([]time.Time, n)
+	each(n, func(i int) { recs[i], at[i], errs[i] = l.readSlot(ctx, from+journal.Slot(i)) })
+	oldest, newest = at[0], at[0]
 	for i, err := range errs {
+		if at[i].Before(oldest) {
+			oldest = at[i]
+		}
+		if at[i].After(newest) {
+			newest = at[i]
+		}
 		if errors.Is(err, errAbsent) {
-			return recs[:i], nil
+			return recs[:i], oldest, newest, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, oldest, newest, err
 		}
 	}
-	return recs, nil
+	return recs, oldest, newest, nil
 }
 
-// readSlot returns the record at slot, or errAbsent.
-func (l *Log) readSlot(ctx context.Context, slot journal.Slot) ([]byte, error) {
+// readSlot returns the record at slot, or errAbsent, and when the store looked.
+func (l *Log) readSlot(ctx context.Context, slot journal.Slot) ([]byte, time.Time, error) {
 	return l.getFrame(ctx, slotName(slot), int64(frameHeader+maxRecord))
 }
 
-// getFrame returns the payload of the frame under name, or errAbsent. What
-// does not match its checksum is read twice more, in case it was altered on
-// the way.
-func (l *Log) getFrame(ctx context.Context, name string, most int64) (payload []byte, err error) {
+// getFrame returns the payload of the frame under name, or errAbsent, and when
+// the store looked. What does not match its checksum is read twice more, in
+// case it was altered on the way.
+func (l *Log) getFrame(ctx context.Context, name string, most int64) (payload []byte, at time.Time, err error) {
 	for range 3 {
 		var frame []byte
 		err = l.again(ctx, func() (err error) {
-			frame, _, err = l.get(ctx, name, most)
+			frame, at, err = l.get(ctx, name, most)
 			return err
 		})
 		if errors.Is(err, errTooLong) {
-			return nil, fmt.Errorf("%w: %w", err, journal.ErrCorrupt)
+			return nil, at, fmt.Errorf("%w: %w", err, journal.ErrCorrupt)
 		}
 		if err != nil {
-			return nil, err
+			return nil, at, err
 		}
 		if payload, err = decodeFrame(name, l.info.ID, frame); err == nil {
-			return payload, nil
+			return payload, at, nil
 		}
 	}
-	return nil, err
+	return nil, at, err
 }
 
 // findTail raises the known tail up to slot as far as the store tells. Nobody

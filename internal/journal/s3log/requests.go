@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
@@ -38,29 +40,36 @@ var (
 	errTooLong = errors.New("object is too long")
 )
 
-// condition is what must hold for a PUT to be carried out.
-type condition struct {
-	ifNoneMatch, ifMatch *string
-}
+// condition is what must hold for a PUT to be carried out: a value for
+// If-None-Match, or nil.
+type condition *string
 
-var ifAbsent = condition{ifNoneMatch: aws.String("*")}
+var (
+	ifAbsent condition = aws.String("*") // there is no object of that name
+	anyway   condition                   // nothing
+)
 
-// put sends one PUT, once.
-func (l *Log) put(ctx context.Context, name string, body []byte, cond condition) error {
+// put sends one PUT, once. at is when the store carried it out, by its own
+// clock; zero if it did not say, or did not carry it out.
+func (l *Log) put(ctx context.Context, name string, body []byte, cond condition) (at time.Time, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.allowance(len(body)), errTimeout)
 	defer cancel()
-	_, err := l.client.PutObject(ctx, &s3.PutObjectInput{
+	out, err := l.client.PutObject(ctx, &s3.PutObjectInput{
 		Bucket:      &l.cfg.Bucket,
 		Key:         aws.String(l.cfg.key(name)),
 		Body:        bytes.NewReader(body),
-		IfNoneMatch: cond.ifNoneMatch,
-		IfMatch:     cond.ifMatch,
+		IfNoneMatch: cond,
 	})
-	return l.answered(ctx, err)
+	if err != nil {
+		return at, l.answered(ctx, err)
+	}
+	return dateOf(out.ResultMetadata), nil
 }
 
-// get sends one GET, once. An object longer than most is errTooLong.
-func (l *Log) get(ctx context.Context, name string, most int64) (data []byte, etag string, err error) {
+// get sends one GET, once. An object longer than most is errTooLong. at is when
+// the store looked, by its own clock, if it found the object or that there is
+// none; zero if it did not say.
+func (l *Log) get(ctx context.Context, name string, most int64) (data []byte, at time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	timer := time.AfterFunc(l.cfg.RequestTimeout, func() { cancel(errTimeout) })
@@ -70,22 +79,23 @@ func (l *Log) get(ctx context.Context, name string, most int64) (data []byte, et
 		Key:    aws.String(l.cfg.key(name)),
 	})
 	if err != nil {
-		return nil, "", l.answered(ctx, err)
+		return nil, dateOfError(err), l.answered(ctx, err)
 	}
 	defer out.Body.Close()
+	at = dateOf(out.ResultMetadata)
 	length := max(0, aws.ToInt64(out.ContentLength))
 	if length > most {
-		return nil, "", fmt.Errorf("object %s has %d bytes: %w", name, length, errTooLong)
+		return nil, at, fmt.Errorf("object %s has %d bytes: %w", name, length, errTooLong)
 	}
 	timer.Reset(l.allowance(int(length)))
 	buf := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))
 	if _, err := buf.ReadFrom(io.LimitReader(out.Body, most+1)); err != nil {
-		return nil, "", l.answered(ctx, err)
+		return nil, at, l.answered(ctx, err)
 	}
 	if int64(buf.Len()) > most {
-		return nil, "", fmt.Errorf("object %s: %w", name, errTooLong)
+		return nil, at, fmt.Errorf("object %s: %w", name, errTooLong)
 	}
-	return buf.Bytes(), aws.ToString(out.ETag), nil
+	return buf.Bytes(), at, nil
 }
 
 // exists asks once whether there is an object of that name. It reads one byte
@@ -136,6 +146,26 @@ func (l *Log) list(ctx context.Context, prefix string, token *string, most int32
 		MaxKeys:           aws.Int32(most),
 	})
 	return out, l.answered(ctx, err)
+}
+
+// dateOf is the Date header of an answer: the store's own time. Zero if there
+// was none.
+func dateOf(answer middleware.Metadata) time.Time {
+	at, _ := awsmiddleware.GetServerTime(answer)
+	return at
+}
+
+// dateOfError is dateOf for an answer that is an error.
+func dateOfError(err error) time.Time {
+	var answer *smithyhttp.ResponseError
+	if !errors.As(err, &answer) || answer.Response == nil {
+		return time.Time{}
+	}
+	at, err := http.ParseTime(answer.Response.Header.Get("Date"))
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // allowance is the time that one request with size bytes may take.

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
@@ -40,7 +39,7 @@ type Log struct {
 	info   journal.Info
 	ends   *ends
 	pace   pace
-	settle time.Duration // settleTime, less in tests
+	spans  spans // realSpans, others in tests
 
 	life  context.Context // ends when Close is called
 	end   context.CancelCauseFunc
@@ -94,7 +93,7 @@ const (
 	blobPrefix  = "blobs/"
 	probePrefix = "probe/"
 	metaName    = "meta.json"
-	floorName   = "floor.json"
+	floorPrefix = "floor/"
 )
 
 // logger never returns nil.

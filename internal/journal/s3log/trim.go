@@ -2,8 +2,6 @@ package s3log
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -11,92 +9,119 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-// deletesAtOnce is how many slots Trim deletes at once.
+// deletesAtOnce is how many objects Trim deletes at once.
 const deletesAtOnce = 16
 
-// Trim implements journal.Trimmer. It raises the floor, from which moment the
-// slots below are gone for every reader that asks, and then deletes them,
-// oldest first, but for those that are younger than settleTime: the next Trim
-// deletes those.
-func (l *Log) Trim(ctx context.Context, before journal.Slot) error {
+// Trim implements journal.Trimmer. It raises the floor, and deletes the slots
+// below the floors that were raised settle ago or earlier, oldest first: what
+// this call's floor gives up beyond them, a later call deletes.
+func (l *Log) Trim(ctx context.Context, before journal.Slot) (deleted int, err error) {
 	if l.cfg.ReadOnly {
-		return errReadOnly
+		return 0, errReadOnly
 	}
 	ctx, done, err := l.begin(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer done()
 	if before <= 1 {
-		return nil
+		return 0, nil
 	}
-	if err := l.writeFloor(ctx, before); err != nil {
-		return fmt.Errorf("trim below slot %d: raise the floor: %w", before, err)
+	if err := l.raiseFloor(ctx, before); err != nil {
+		return 0, fmt.Errorf("trim below slot %d: raise the floor: %w", before, err)
 	}
-	if err := l.deleteBelow(ctx, before); err != nil {
-		return fmt.Errorf("trim below slot %d: %w", before, err)
+	found, err := l.listFloors(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("trim below slot %d: %w", before, err)
 	}
-	return nil
+	ripe := found.raised(l.spans.settle)
+	deleted, err = l.deleteBelow(ctx, slotPrefix, min(before, ripe))
+	if err != nil {
+		return deleted, fmt.Errorf("trim below slot %d: delete slots: %w", before, err)
+	}
+	if _, err := l.deleteBelow(ctx, floorPrefix, ripe); err != nil {
+		return deleted, fmt.Errorf("trim below slot %d: delete old floors: %w", before, err)
+	}
+	return deleted, nil
 }
 
-// deleteBelow deletes the slots below before that are old enough. A slot is
-// as old as all slots before it, or nearly, so the first that is too young
-// ends it.
-func (l *Log) deleteBelow(ctx context.Context, before journal.Slot) error {
+// deleteBelow deletes the objects that are named after slots below before, and
+// returns how many.
+func (l *Log) deleteBelow(ctx context.Context, prefix string, before journal.Slot) (deleted int, err error) {
+	err = l.eachNumbered(ctx, prefix, func(page []numbered, _ time.Time) (more bool, err error) {
+		n := 0
+		for n < len(page) && page[n].slot < before {
+			n++
+		}
+		for names := page[:n]; len(names) > 0; {
+			now := min(len(names), deletesAtOnce)
+			errs := make([]error, now)
+			each(now, func(i int) {
+				errs[i] = l.again(ctx, func() error { return l.remove(ctx, names[i].name) })
+			})
+			for _, err := range errs {
+				if err == nil {
+					deleted++
+				}
+			}
+			if err := firstOf(errs); err != nil {
+				return false, l.explainDelete(err)
+			}
+			names = names[now:]
+		}
+		return n == len(page), nil
+	})
+	return deleted, err
+}
+
+// numbered is an object whose name ends in the 20 digits of a slot.
+type numbered struct {
+	name     string
+	slot     journal.Slot
+	modified time.Time // by the store's clock
+}
+
+// eachNumbered lists the objects below prefix that are named after slots, in
+// their order, a page at a time, with the store's time of each page.
+func (l *Log) eachNumbered(ctx context.Context, prefix string, do func(page []numbered, at time.Time) (more bool, err error)) error {
 	var token *string
 	for {
 		var page *s3.ListObjectsV2Output
 		err := l.again(ctx, func() (err error) {
-			page, err = l.list(ctx, slotPrefix, token, 1000)
+			page, err = l.list(ctx, prefix, token, 1000)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("list slots: %w", err)
+			return fmt.Errorf("list %s: %w", prefix, err)
 		}
-		names, more := l.deletable(page, before)
-		for len(names) > 0 {
-			n := min(len(names), deletesAtOnce)
-			errs := make([]error, n)
-			each(n, func(i int) {
-				errs[i] = l.again(ctx, func() error { return l.remove(ctx, names[i]) })
-			})
-			if err := firstOf(errs); err != nil {
-				return fmt.Errorf("delete slots: %w", l.explainDelete(err))
+		at := dateOf(page.ResultMetadata)
+		if at.IsZero() {
+			return l.undated()
+		}
+		var objects []numbered
+		for _, object := range page.Contents {
+			name := strings.TrimPrefix(aws.ToString(object.Key), l.cfg.key(""))
+			if slot, ok := slotOf(strings.TrimPrefix(name, prefix)); ok { // else not ours
+				objects = append(objects, numbered{name, slot, aws.ToTime(object.LastModified)})
 			}
-			names = names[n:]
 		}
-		if !more || !aws.ToBool(page.IsTruncated) {
-			return nil
+		more, err := do(objects, at)
+		if err != nil || !more || !aws.ToBool(page.IsTruncated) {
+			return err
 		}
 		token = page.NextContinuationToken
 	}
 }
 
-// deletable returns the names of the slots on a page that may be deleted, and
-// whether the next page may have more.
-func (l *Log) deletable(page *s3.ListObjectsV2Output, before journal.Slot) (names []string, more bool) {
-	now, ok := awsmiddleware.GetServerTime(page.ResultMetadata)
-	if !ok {
-		now = time.Now()
-	}
-	for _, object := range page.Contents {
-		name := strings.TrimPrefix(aws.ToString(object.Key), l.cfg.key(""))
-		slot, err := parseSlot(name)
-		if err != nil {
-			continue // not ours
-		}
-		if slot >= before || now.Sub(aws.ToTime(object.LastModified)) < l.settle {
-			return names, false
-		}
-		names = append(names, name)
-	}
-	return names, true
+// slotOf is the slot that 20 digits name.
+func slotOf(digits string) (journal.Slot, bool) {
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return journal.Slot(n), err == nil && len(digits) == 20 && digits[0] != '+'
 }
 
 func (l *Log) explainDelete(err error) error {
@@ -104,86 +129,4 @@ func (l *Log) explainDelete(err error) error {
 		return &refusal{cause: err, sentence: fmt.Sprintf("these credentials may not delete from %s/%s; only the journal's owner trims it, and needs s3:DeleteObject", l.cfg.location(), slotPrefix)}
 	}
 	return err
-}
-
-func parseSlot(name string) (journal.Slot, error) {
-	digits, ok := strings.CutPrefix(name, slotPrefix)
-	if !ok || len(digits) != 20 {
-		return 0, fmt.Errorf("object %s is no slot", name)
-	}
-	n, err := strconv.ParseUint(digits, 10, 64)
-	return journal.Slot(n), err
-}
-
-// floor is the content of floor.json.
-type floor struct {
-	Format  int    `json:"format"`
-	Journal string `json:"journal"`
-	// Floor is the first slot that is not trimmed.
-	Floor journal.Slot `json:"floor"`
-}
-
-// readFloor reads the floor, 1 if none was ever written.
-func (l *Log) readFloor(ctx context.Context) (journal.Slot, error) {
-	slot, _, err := l.readFloorObject(ctx)
-	return slot, err
-}
-
-func (l *Log) readFloorObject(ctx context.Context) (slot journal.Slot, etag string, err error) {
-	var data []byte
-	err = l.again(ctx, func() (err error) {
-		data, etag, err = l.get(ctx, floorName, 1<<20)
-		return err
-	})
-	if errors.Is(err, errAbsent) {
-		return l.ends.raiseFloor(1), "", nil
-	}
-	if err != nil {
-		return 0, "", fmt.Errorf("read %s: %w", floorName, err)
-	}
-	slot, err = decodeFloor(data, l.info.ID)
-	if err != nil {
-		return 0, "", err
-	}
-	return l.ends.raiseFloor(slot), etag, nil
-}
-
-func decodeFloor(data []byte, id journal.ID) (journal.Slot, error) {
-	var f floor
-	err := json.Unmarshal(data, &f)
-	if err == nil && f.Format > journal.FormatVersion {
-		return 0, fmt.Errorf("%s: %w", floorName, journal.ErrNewerFormat)
-	}
-	if err != nil || f.Format < 1 || f.Journal != id.String() || f.Floor < 1 {
-		return 0, fmt.Errorf("%s is not the floor of this journal: %w", floorName, journal.ErrCorrupt)
-	}
-	return f.Floor, nil
-}
-
-// writeFloor raises the floor to at least slot; it never lowers it, also when
-// several processes write.
-func (l *Log) writeFloor(ctx context.Context, slot journal.Slot) error {
-	data, err := json.Marshal(floor{Format: journal.FormatVersion, Journal: l.info.ID.String(), Floor: slot})
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", floorName, err)
-	}
-	for n := 0; ; n++ {
-		now, etag, err := l.readFloorObject(ctx)
-		if err != nil || now >= slot {
-			return err
-		}
-		cond := ifAbsent
-		if etag != "" {
-			cond = condition{ifMatch: &etag}
-		}
-		err = l.put(ctx, floorName, data, cond)
-		if err == nil {
-			l.ends.raiseFloor(slot)
-			return nil
-		}
-		lost := statusOf(err) == http.StatusPreconditionFailed
-		if !lost && !passing(err) || n == 10*attempts || pause(ctx, n) != nil {
-			return err
-		}
-	}
 }

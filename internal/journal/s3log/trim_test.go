@@ -5,27 +5,31 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-// filled opens a journal with records in slots 1 to n, whose Trim deletes
-// also what is young.
-func filled(t *testing.T, n int) (*Log, *faults, Config) {
+// filled opens a journal with records in slots 1 to n, on a store with a clock
+// of its own.
+func filled(t *testing.T, n int) (*Log, *faults, Config, *storeClock) {
 	t.Helper()
-	l, f, cfg := under(t, nil)
-	l.settle = -time.Minute // the clocks of a store tick in seconds
-	for slot := range n {
-		if err := l.Append(t.Context(), journal.Slot(slot+1), fmt.Append(nil, slot+1)); err != nil {
-			t.Fatal(err)
-		}
+	store, clock := clockedStore(t, 0)
+	f := newFaults(store, nil)
+	cfg := serve(t, f)
+	l := mustOpen(t, cfg)
+	grow(t, l, 1, journal.Slot(n))
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		f.count(method)
 	}
-	return l, f, cfg
+	return l, f, cfg, clock
 }
+
+// ripe is how long it takes until Trim deletes; the Date of a store has seconds.
+var ripe = realSpans.settle + 2*time.Second
 
 // stored returns which of the slots 1 to n have an object.
 func stored(t *testing.T, l *Log, n int) (slots []int) {
@@ -45,28 +49,34 @@ func stored(t *testing.T, l *Log, n int) (slots []int) {
 // TestTrimDeletes: objects below the floor go, and a process that did not
 // hear of it cannot mistake a deleted slot for an empty one.
 func TestTrimDeletes(t *testing.T) {
-	l, _, cfg := filled(t, 40)
+	l, _, cfg, clock := filled(t, 40)
 	stale := mustOpen(t, cfg)
-	if err := l.Trim(t.Context(), 31); err != nil {
-		t.Fatal(err)
+	if deleted, err := l.Trim(t.Context(), 31); err != nil || deleted != 0 {
+		t.Fatalf("the first Trim deleted %d slots, %v; want none: others may rely on them", deleted, err)
+	}
+	clock.advance(ripe)
+	if deleted, err := l.Trim(t.Context(), 31); err != nil || deleted != 30 {
+		t.Fatalf("the second Trim deleted %d slots, %v; want 30", deleted, err)
 	}
 	if got := fmt.Sprint(stored(t, l, 40)); got != "[31 32 33 34 35 36 37 38 39 40]" {
 		t.Errorf("after Trim(31) there are the slots %s", got)
 	}
 	for _, slot := range []journal.Slot{1, 7, 30} {
-		if err := stale.Append(t.Context(), slot, []byte("late")); !errors.Is(err, journal.ErrTaken) {
-			t.Errorf("Append(%d) to a deleted slot = %v, want ErrTaken", slot, err)
+		if err := mustOpen(t, cfg).Append(t.Context(), slot, []byte("late")); !errors.Is(err, journal.ErrTrimmed) {
+			t.Errorf("Append(%d) to a deleted slot by a new process = %v, want ErrTrimmed", slot, err)
 		}
 		if _, err := stale.Read(t.Context(), slot, 1); !errors.Is(err, journal.ErrTrimmed) {
 			t.Errorf("Read(%d) of a deleted slot = %v, want ErrTrimmed", slot, err)
 		}
-		fresh := mustOpen(t, cfg)
-		if err := fresh.Append(t.Context(), slot, []byte("late")); !errors.Is(err, journal.ErrTaken) {
-			t.Errorf("Append(%d) to a deleted slot by a new process = %v, want ErrTaken", slot, err)
+		if _, err := stale.Peek(t.Context(), slot); !errors.Is(err, journal.ErrTrimmed) {
+			t.Errorf("Peek(%d) at a deleted slot = %v, want ErrTrimmed", slot, err)
+		}
+		if err := stale.Append(t.Context(), slot, []byte("late")); !errors.Is(err, journal.ErrTaken) {
+			t.Errorf("Append(%d) to a slot that is known to be gone = %v, want ErrTaken", slot, err)
 		}
 	}
-	if err := l.Trim(t.Context(), 31); err != nil {
-		t.Fatal(err)
+	if deleted, err := l.Trim(t.Context(), 31); err != nil || deleted != 3 {
+		t.Fatalf("Trim deleted %d slots, %v; want the 3 that late Appends left", deleted, err)
 	}
 	if got := len(stored(t, l, 40)); got != 10 {
 		t.Errorf("late appends left %d objects below the floor", got-10)
@@ -76,32 +86,35 @@ func TestTrimDeletes(t *testing.T) {
 	}
 }
 
-// TestTrimSparesYoungSlots: what another process may have seen empty lately is
-// below the floor, but not deleted.
-func TestTrimSparesYoungSlots(t *testing.T) {
-	l, f, cfg := filled(t, 10)
-	l.settle = settleTime
-	if err := l.Trim(t.Context(), 11); err != nil {
+// TestTrimDropsOldFloors: of the floors, those stay that somebody may need.
+func TestTrimDropsOldFloors(t *testing.T) {
+	l, _, _, clock := filled(t, 40)
+	for _, before := range []journal.Slot{10, 20, 30, 40} {
+		clock.advance(ripe / 2)
+		if _, err := l.Trim(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := l.listFloors(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if f.count(http.MethodDelete) != 0 || len(stored(t, l, 10)) != 10 {
-		t.Error("Trim deleted slots that were just written")
+	var left []journal.Slot
+	for _, o := range found.all {
+		left = append(left, o.slot)
 	}
-	if _, err := mustOpen(t, cfg).Read(t.Context(), 3, 1); !errors.Is(err, journal.ErrTrimmed) {
-		t.Errorf("Read below the floor = %v, want ErrTrimmed", err)
-	}
-	l.settle = -time.Minute // the clocks of a store tick in seconds
-	if err := l.Trim(t.Context(), 11); err != nil {
-		t.Fatal(err)
-	}
-	if got := stored(t, l, 10); got != nil {
-		t.Errorf("the next Trim left the slots %v", got)
+	if fmt.Sprint(left) != "[20 30 40]" {
+		t.Errorf("the floors %v are left; want 20, below which slots are deleted, and later ones", left)
 	}
 }
 
 // TestTrimGoesOn: a Trim that failed half way is done by the next one.
 func TestTrimGoesOn(t *testing.T) {
-	l, f, cfg := filled(t, 60)
+	l, f, cfg, clock := filled(t, 60)
+	if _, err := l.Trim(t.Context(), 51); err != nil {
+		t.Fatal(err)
+	}
+	clock.advance(ripe)
 	deletes := 0
 	f.plan = func(r *http.Request) fault {
 		f.mu.Lock()
@@ -113,21 +126,22 @@ func TestTrimGoesOn(t *testing.T) {
 		}
 		return pass
 	}
-	if err := l.Trim(t.Context(), 51); err == nil {
+	deleted, err := l.Trim(t.Context(), 51)
+	if err == nil {
 		t.Fatal("Trim = nil although the store refused to delete")
 	}
 	f.plan = nil
 	left := stored(t, l, 60)
-	if left[0] < 15 {
-		t.Errorf("the first slot that is left is %d: not oldest first", left[0])
+	if left[0] < 15 || deleted != 60-len(left) {
+		t.Errorf("the first slot that is left is %d, and %d were said to be deleted of %d: not oldest first", left[0], deleted, 60-len(left))
 	}
 	if _, err := mustOpen(t, cfg).Read(t.Context(), 50, 1); !errors.Is(err, journal.ErrTrimmed) {
 		t.Errorf("Read below the floor = %v, want ErrTrimmed", err)
 	}
-	if err := mustOpen(t, cfg).Trim(t.Context(), 5); err != nil { // another owner, with less in mind
+	if _, err := mustOpen(t, cfg).Trim(t.Context(), 5); err != nil { // another owner, with less in mind
 		t.Fatal(err)
 	}
-	if err := l.Trim(t.Context(), 51); err != nil {
+	if _, err := l.Trim(t.Context(), 51); err != nil {
 		t.Fatal(err)
 	}
 	if got := stored(t, l, 60); len(got) != 10 || got[0] != 51 {
@@ -135,45 +149,17 @@ func TestTrimGoesOn(t *testing.T) {
 	}
 }
 
-// TestFloorNeverFalls: an owner that raises the floor while another one does
-// leaves the higher of the two.
-func TestFloorNeverFalls(t *testing.T) {
-	l, f, cfg := filled(t, 30)
-	if err := l.Trim(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
-	arrived, release := make(chan struct{}), make(chan struct{})
-	var held atomic.Bool
-	f.plan = func(r *http.Request) fault {
-		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, floorName) && held.CompareAndSwap(false, true) {
-			close(arrived) // the first of the two, which has read that the floor is 2
-			<-release
-		}
-		return pass
-	}
-	low := make(chan error, 1)
-	go func() { low <- l.Trim(t.Context(), 5) }()
-	<-arrived
-	other := mustOpen(t, cfg)
-	if err := other.Trim(t.Context(), 9); err != nil {
-		t.Fatal(err)
-	}
-	close(release)
-	if err := <-low; err != nil {
-		t.Fatal(err)
-	}
-	floor, err := mustOpen(t, cfg).readFloor(t.Context())
-	if err != nil || floor != 9 {
-		t.Errorf("floor = %d, %v; want 9", floor, err)
-	}
-}
-
-// TestTrimWhileReading: a slot is deleted between a reader's look at the floor
+// TestTrimWhileReading: a slot is deleted between a reader's look at the floors
 // and its look at the slot.
 func TestTrimWhileReading(t *testing.T) {
-	l, f, cfg := filled(t, 30)
+	l, f, cfg, clock := filled(t, 30)
 	stale := mustOpen(t, cfg)
+	if _, err := l.Trim(t.Context(), 20); err != nil {
+		t.Fatal(err)
+	}
 	arrived, release := make(chan struct{}), make(chan struct{})
+	let := sync.OnceFunc(func() { close(release) })
+	defer let()
 	var slot, floor atomic.Bool
 	store := f.store
 	f.store = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -181,7 +167,7 @@ func TestTrimWhileReading(t *testing.T) {
 			<-release
 		}
 		store.ServeHTTP(w, r)
-		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, floorName) && floor.CompareAndSwap(false, true) {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Query().Get("prefix"), floorPrefix) && floor.CompareAndSwap(false, true) {
 			close(arrived)
 		}
 	})
@@ -191,41 +177,47 @@ func TestTrimWhileReading(t *testing.T) {
 		read <- err
 	}()
 	<-arrived
-	if err := l.Trim(t.Context(), 20); err != nil {
-		t.Fatal(err)
+	clock.advance(ripe)
+	if deleted, err := l.Trim(t.Context(), 20); err != nil || deleted != 19 {
+		t.Fatal(deleted, err)
 	}
-	close(release)
+	let()
 	if err := <-read; !errors.Is(err, journal.ErrTrimmed) {
 		t.Errorf("Read = %v, want ErrTrimmed", err)
 	}
 }
 
-// TestTrust: what a process saw is relied on for a minute, and only for the
-// slot that it saw and those after it.
-func TestTrust(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEnds(depth)
-		check := func(slot journal.Slot, want bool) {
-			t.Helper()
-			if got := e.trusted(slot); got != want {
-				t.Errorf("trusted(%d) = %v, want %v", slot, got, want)
-			}
+// TestCovers: a look at the floors covers answers that are near to it, by the
+// store's clock; never those of a store that does not say when, nor those from
+// before its clock was set back.
+func TestCovers(t *testing.T) {
+	const trust = time.Minute
+	e := newEnds(depth)
+	look := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	check := func(oldest, newest time.Time, want bool) {
+		t.Helper()
+		if got := e.covers(oldest, newest, trust); got != want {
+			t.Errorf("covers(%v, %v) = %v, want %v", oldest, newest, got, want)
 		}
-		check(1, false)
-		e.sawFree(10, time.Now())
-		check(9, false)
-		check(10, true)
-		check(11, true)
-		time.Sleep(10 * time.Second)
-		e.sawFree(18, time.Now()) // an append that ended early does not uncover those before it
-		check(10, true)
-		time.Sleep(trustTime / 2)
-		e.sawFree(20, time.Now())
-		check(18, false)
-		check(20, true)
-		time.Sleep(trustTime)
-		check(20, false)
-	})
+	}
+	check(look, look, false) // nobody has looked
+	e.looked(7, look)
+	check(look, look, true)
+	check(look.Add(-trust), look.Add(trust), true)
+	check(look, look.Add(trust+time.Second), false)
+	check(look.Add(-trust-time.Second), look, false)
+	check(time.Time{}, look, false)
+	check(look, look.Add(trust/3), true)
+	if e.due(trust) {
+		t.Error("another look is due after a third of the time")
+	}
+	check(look, look.Add(trust*2/3), true)
+	if !e.due(trust) {
+		t.Error("no other look is due after two thirds of the time")
+	}
+	if !e.trimmed(6) || e.trimmed(7) {
+		t.Error("the floor is not 7")
+	}
 }
 
 func TestTail(t *testing.T) {
@@ -246,9 +238,9 @@ func TestTail(t *testing.T) {
 	wantTail(6)
 	e.raiseTail(2)
 	wantTail(6)
-	e.raiseFloor(10)
+	e.looked(10, time.Time{})
 	wantTail(9)
-	if got := e.raiseFloor(4); got != 10 {
+	if got := e.looked(4, time.Time{}); got != 10 {
 		t.Errorf("floor = %d, want 10", got)
 	}
 	e.keep(10, []byte("ahead"))
