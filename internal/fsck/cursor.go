@@ -108,7 +108,7 @@ func (c *checker) resume(ctx context.Context, after journal.Slot) (*cursor, erro
 // of them is not there any more.
 func (c *checker) tryResume(ctx context.Context, after journal.Slot) (cur *cursor, dropped bool, err error) {
 	for _, sn := range c.report.Snapshots { // oldest first
-		if sn.Slot <= after || sn.Status == Unusable {
+		if sn.Slot <= after || sn.Status == Unusable || sn.Status == Disputed {
 			continue
 		}
 		_, err := c.store.Read(ctx, sn.Slot+1, 1)

@@ -19,6 +19,7 @@ var advice = map[Code]string{
 	MarkDiffers:      "Two servers came to different states. Stop them, keep a copy of the journal, and report it: this is a defect of xb, or of a machine's memory.",
 	OddMark:          "No server acts on it. Look at who wrote it.",
 	SnapshotUnusable: "Servers pass it over and start from an older one or from slot 1. Nothing is lost while the journal has its slots.",
+	SnapshotDisputed: "No server starts from it, and newer ones take its place. One server had a wrong state: it has stopped, and its log says so. If it happens again, look at the memory of that machine.",
 	SnapshotDiffers:  "Stop the servers. Delete the blobs of this snapshot, so that none starts from it, and start them again: they go by the journal.",
 	SnapshotPastTail: "The end of the journal is lost, with writes that clients were told of. Stop the servers, and put the slots back from a copy.",
 	OrphanBlobs:      "Servers delete them once newer snapshots are there. They cost space and no more.",

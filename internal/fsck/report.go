@@ -91,6 +91,7 @@ const (
 	Unverified SnapshotStatus = "unverified" // whole, but the slots before it could not be applied
 	Unusable   SnapshotStatus = "unusable"   // not whole: servers pass it over
 	Differs    SnapshotStatus = "differs"    // whole, but the journal gives another state
+	Disputed   SnapshotStatus = "disputed"   // a server says that it is wrong: none starts from it
 	PastTail   SnapshotStatus = "past-tail"  // of a slot that the journal does not have
 )
 
@@ -122,6 +123,7 @@ const (
 	MarkDiffers      Code = "mark-differs"
 	OddMark          Code = "odd-mark"
 	SnapshotUnusable Code = "snapshot-unusable"
+	SnapshotDisputed Code = "snapshot-disputed"
 	SnapshotDiffers  Code = "snapshot-differs"
 	SnapshotPastTail Code = "snapshot-past-tail"
 	OrphanBlobs      Code = "orphan-blobs"

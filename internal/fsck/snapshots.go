@@ -67,6 +67,11 @@ func (c *checker) loadSnapshots(ctx context.Context, names []string) (out loaded
 		}
 		sn := Snapshot{Slot: slot, Hash: content.Hash, Status: Unverified}
 		switch {
+		case slices.Contains(names, replica.DisputeOf(slot)):
+			out.blobs[replica.DisputeOf(slot)] = true
+			sn.Status = Disputed
+			out.findings = append(out.findings, Finding{Severity: Warning, Code: SnapshotDisputed, Slot: slot,
+				Message: "a server that made this state anew from the journal says that the snapshot is wrong"})
 		case err == nil:
 			sn.Revision = content.State.Revision()
 		case !badSnapshot(err):
@@ -127,7 +132,7 @@ func (c *checker) compareSnapshots() {
 		sn := &c.report.Snapshots[i]
 		h, computed := c.hashes[sn.Slot]
 		switch {
-		case sn.Status == Unusable:
+		case sn.Status == Unusable, sn.Status == Disputed:
 		case c.ended && sn.Slot > c.report.LastSlot:
 			sn.Status = PastTail
 			c.report.add(Finding{Severity: Error, Code: SnapshotPastTail, Slot: sn.Slot,

@@ -54,6 +54,9 @@ type Header struct {
 	// milliseconds how long a round trip to the journal takes the writer. Every
 	// replica reckons the same turns from it; the state does not depend on it.
 	Turns uint16
+	// Agrees says that the writer came to the hash that the newest Snapshot
+	// record up to the anchor names, by applying records.
+	Agrees bool
 }
 
 // AnchorSpan is how far below a record its anchor may lie; beyond it the
@@ -70,7 +73,8 @@ const (
 	// Overhead is how much longer a record is than its body, in bytes.
 	Overhead = headerSize + 4
 
-	flagZstd = 1 << 0
+	flagZstd   = 1 << 0
+	flagAgrees = 1 << 1
 )
 
 var (
@@ -125,7 +129,11 @@ func Append(dst []byte, h *Header, body []byte, compress bool) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Number))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Anchor))
 	dst = append(dst, h.AnchorChain[:]...)
-	dst = append(dst, byte(h.Kind), 0)
+	flags := byte(0)
+	if h.Agrees {
+		flags = flagAgrees
+	}
+	dst = append(dst, byte(h.Kind), flags)
 	dst = binary.LittleEndian.AppendUint16(dst, h.Turns)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(body)))
 	at := len(dst)
@@ -163,9 +171,10 @@ func Parse(b []byte) (h Header, body []byte, err error) {
 	copy(h.AnchorChain[:], b[44:])
 	h.Kind = Kind(b[76])
 	flags := b[77]
+	h.Agrees = flags&flagAgrees != 0
 	h.Turns = binary.LittleEndian.Uint16(b[78:])
 	body = b[headerSize:end:end]
-	if flags&^flagZstd != 0 || h.Kind < Batch || h.Kind > Snapshot || uint64(len(body)) != uint64(binary.LittleEndian.Uint32(b[80:])) {
+	if flags&^(flagZstd|flagAgrees) != 0 || h.Kind < Batch || h.Kind > Snapshot || uint64(len(body)) != uint64(binary.LittleEndian.Uint32(b[80:])) {
 		return h, nil, fmt.Errorf("kind %d, flags %#x, %d bytes of body: %w", h.Kind, flags, len(body), ErrMalformed)
 	}
 	if flags&flagZstd != 0 {

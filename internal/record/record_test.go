@@ -21,6 +21,7 @@ var someHeader = Header{
 	AnchorChain: Chain{0xaa, 0xbb},
 	Kind:        Batch,
 	Turns:       0x1234,
+	Agrees:      true,
 }
 
 func TestParse(t *testing.T) {
@@ -104,7 +105,7 @@ func TestParseVoid(t *testing.T) {
 	for name, rec := range map[string][]byte{
 		"kind 0":                         with(76, 0),
 		"kind 4":                         with(76, 4),
-		"an unknown flag":                with(77, 2),
+		"an unknown flag":                with(77, 4),
 		"a length beside the body's":     with(80, 5),
 		"compressed, but no zstd":        stored(flagZstd, []byte("body")),
 		"a frame that is cut":            stored(flagZstd, at[:len(at)-1]),

@@ -86,6 +86,9 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 	}
 	empty := head.Kind == record.Batch && len(h.body(body)) == 1 // a count of 0
 	l.turns.applied(slot, head.Writer, empty, time.Duration(head.Turns)*time.Millisecond, time.Now())
+	if head.Agrees {
+		l.snaps.heard(l, head.Writer, head.Anchor)
+	}
 	mine = head.Writer == l.writer
 	if mine && h.ours == nil {
 		// Ours, but a Read saw it before its Append returned, or after its
@@ -104,9 +107,9 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 	case record.Snapshot:
 		l.state.Skip(slot)
 		l.finish(h.ours)
-		if mark, err := record.ParseSnapshotMark(h.body(body)); err != nil {
+		if m, err := record.ParseSnapshotMark(h.body(body)); err != nil {
 			l.onVoid(slot, h, err)
-		} else if err := l.snaps.marked(l, mark); err != nil {
+		} else if err := l.snaps.marked(l, mark{SnapshotMark: m, writer: head.Writer, at: slot}); err != nil {
 			return s, err
 		}
 	case record.Floor:

@@ -156,7 +156,7 @@ func (l *loop) launch() {
 		b.encode(record.Header{
 			Journal: l.info.ID, Writer: l.writer,
 			Anchor: l.chains.Slot(), AnchorChain: l.chains.Last(),
-			Turns: l.askTurns(b, now),
+			Turns: l.askTurns(b, now), Agrees: l.snaps.agrees(),
 		}, l.cfg.CompressFrom)
 		l.next = max(l.next, slot+1)
 		l.flying[slot] = b

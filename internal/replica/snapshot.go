@@ -55,22 +55,29 @@ type snapshots struct {
 	working bool  // a snapshot is being made or hashed
 	done    chan snapshot
 	own     map[journal.Slot]ownHash
-	others  map[journal.Slot][sha256.Size]byte // hashes that the journal names, while ours is being computed
+	marks   []mark // the last that the journal holds, oldest first
+	// stored are the last that this replica stored, or is about to.
+	stored   []journal.Slot
+	checking bool // whether this replica is wrong: it stores none meanwhile
 }
 
 // ownHash is the hash of this replica's state at a slot.
 type ownHash struct {
 	sum    [sha256.Size]byte
 	loaded bool // it came with the snapshot, and was not computed from records
+	// Another replica says otherwise: the state is being made anew, or was, with
+	// the same outcome.
+	checking, confirmed bool
 }
 
 // snapshot is what making one came to.
 type snapshot struct {
-	slot   journal.Slot
-	hash   [sha256.Size]byte
-	hashed bool // hash is that of the state
-	stored bool
-	err    error // of hashing or storing it
+	slot    journal.Slot
+	hash    [sha256.Size]byte
+	hashed  bool // hash is that of the state
+	stored  bool
+	checked bool  // what was stored was read back
+	err     error // of hashing or storing it
 }
 
 // passed notes that a slot was applied, with a record of so many bytes, and takes a
@@ -85,9 +92,15 @@ func (s *snapshots) passed(l *loop, size int, mine bool) {
 		return
 	}
 	s.working = true
-	frozen, chains := l.state.Freeze(), l.chains.Clone()
+	if mine = mine && !s.checking; mine {
+		s.stored = append(s.stored[max(0, len(s.stored)-keptMarks):], l.state.Slot())
+	}
+	frozen, chains, sure := l.state.Freeze(), l.chains.Clone(), s.sure(l)
 	l.group.Go(func() error {
 		out := l.takeSnapshot(l.ctx, frozen, chains, mine)
+		if out.checked {
+			l.dropSnapshots(l.ctx, min(out.slot, sure))
+		}
 		select {
 		case s.done <- out:
 		case <-l.ctx.Done():
@@ -108,16 +121,8 @@ func (l *loop) onSnapshot(out snapshot) error {
 		l.log.Info("snapshot stored", "slot", uint64(out.slot))
 		l.control(record.Snapshot, record.SnapshotMark{Slot: out.slot, Hash: out.hash}.Append(nil))
 	}
-	other, named := s.others[out.slot]
-	clear(s.others)
 	if !out.hashed {
 		return nil
-	}
-	if named && other != out.hash {
-		return diverged(out.slot)
-	}
-	if named {
-		l.trim.agreed(l, out.slot, out.hash)
 	}
 	for slot := range s.own {
 		if slot+record.AnchorSpan*64 < out.slot {
@@ -125,26 +130,7 @@ func (l *loop) onSnapshot(out snapshot) error {
 		}
 	}
 	s.own[out.slot] = ownHash{sum: out.hash}
-	return nil
-}
-
-// marked compares what the journal says of a snapshot with what we know.
-func (s *snapshots) marked(l *loop, m record.SnapshotMark) error {
-	if own, ok := s.own[m.Slot]; ok {
-		if own.sum != m.Hash {
-			return diverged(m.Slot)
-		}
-		if !own.loaded {
-			l.trim.agreed(l, m.Slot, own.sum)
-		}
-	} else if s.working {
-		s.others[m.Slot] = m.Hash
-	}
-	return nil
-}
-
-func diverged(slot journal.Slot) error {
-	return fmt.Errorf("at slot %d another replica has a different state; check the journal with xb fsck: %w", slot, ErrDiverged)
+	return s.judge(l, out.slot)
 }
 
 // takeSnapshot hashes a state and, if store is set, stores it.
@@ -191,9 +177,8 @@ func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *reco
 		return out
 	}
 	out.stored = true
-	if err := checkSnapshot(ctx, r.cfg.Store, &m); err == nil {
-		r.dropSnapshots(ctx, out.slot)
-	} else if ctx.Err() == nil {
+	err = checkSnapshot(ctx, r.cfg.Store, &m)
+	if out.checked = err == nil; err != nil && ctx.Err() == nil {
 		r.log.Warn("snapshot cannot be read back; older ones stay", "slot", uint64(out.slot), "error", err)
 	}
 	return out
@@ -219,18 +204,18 @@ func checkSnapshot(ctx context.Context, blobs journal.Blobs, m *manifest) error 
 	return nil
 }
 
-// dropSnapshots deletes all but the last snapshots, as far as it may.
-func (r *Replica) dropSnapshots(ctx context.Context, newest journal.Slot) {
+// dropSnapshots deletes all but the last snapshots, as far as it may. What is not
+// older than sure stays: nothing else is known to be right.
+func (r *Replica) dropSnapshots(ctx context.Context, sure journal.Slot) {
 	names, err := r.cfg.Store.ListBlobs(ctx, SnapshotPrefix)
 	if err != nil {
 		return
 	}
-	slots := SnapshotSlots(names)
-	slots = slices.DeleteFunc(slots, func(s journal.Slot) bool { return s > newest })
+	slots := undisputed(names)
 	if len(slots) <= KeepSnapshots {
 		return
 	}
-	oldest := snapshotDir(slots[KeepSnapshots-1])
+	oldest := snapshotDir(min(slots[KeepSnapshots-1], sure))
 	old := slices.DeleteFunc(names, func(name string) bool { return name >= oldest })
 	// Manifests first: a snapshot without one is none.
 	slices.SortStableFunc(old, func(a, b string) int {
@@ -273,7 +258,6 @@ func SnapshotSlots(names []string) []journal.Slot {
 func (l *loop) restore() error {
 	l.snaps.done = make(chan snapshot)
 	l.snaps.own = map[journal.Slot]ownHash{}
-	l.snaps.others = map[journal.Slot][sha256.Size]byte{}
 	l.state, l.chains = mvcc.New(), record.NewChains(l.info.ID)
 	// While they are looked at, newer ones may take their place.
 	for tried := []journal.Slot(nil); l.state.Slot() == 0; {
@@ -281,7 +265,7 @@ func (l *loop) restore() error {
 		if err != nil {
 			return err
 		}
-		found := SnapshotSlots(names)
+		found := undisputed(names)
 		if slices.Equal(found, tried) {
 			break
 		}

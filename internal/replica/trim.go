@@ -12,7 +12,8 @@ import (
 // may (Config.Trim). It believes no snapshot but those whose hash it computed
 // itself from the journal, and reads one back before it lets go of what made it.
 type trimmer struct {
-	checked []checked // the last snapshots that the journal names and this replica agrees with, oldest first
+	checked []checked    // the last snapshots that the journal names and this replica agrees with, oldest first
+	given   journal.Slot // the last of them that records were given up for
 	working bool
 }
 
@@ -21,8 +22,7 @@ type checked struct {
 	hash [sha256.Size]byte
 }
 
-// agreed notes a snapshot that this replica computed alike, and gives up what
-// is before the oldest that is kept.
+// agreed notes a snapshot that this replica computed alike.
 func (t *trimmer) agreed(l *loop, slot journal.Slot, hash [sha256.Size]byte) {
 	if !l.cfg.Trim {
 		return
@@ -34,11 +34,18 @@ func (t *trimmer) agreed(l *loop, slot journal.Slot, hash [sha256.Size]byte) {
 	if n := len(t.checked) - KeepSnapshots; n > 0 {
 		t.checked = t.checked[n:]
 	}
-	if len(t.checked) < KeepSnapshots || t.working {
+	t.giveUp(l)
+}
+
+// giveUp gives up what is before the oldest snapshot that is kept, once another
+// replica came to the same hash, where there is one.
+func (t *trimmer) giveUp(l *loop) {
+	if len(t.checked) < KeepSnapshots || t.working || !l.snaps.trusted(l, t.checked[0].slot) || t.checked[0].slot <= t.given {
 		return
 	}
 	t.working = true
 	oldest := t.checked[0]
+	t.given = oldest.slot
 	l.group.Go(func() error {
 		loaded, err := LoadSnapshot(l.ctx, l.cfg.Store, l.info.ID, oldest.slot)
 		if err == nil && loaded.Hash != oldest.hash {
