@@ -114,7 +114,7 @@ func launchGateway(ctx context.Context, cfg config, dir string, s *stub, servers
 	var file strings.Builder
 	for i := range servers {
 		fmt.Fprintf(&file, "---\napiVersion: aggregation.xbernetes.io/v1alpha1\nkind: RemoteAPIServer\nmetadata: {name: stub-%d}\nspec:\n"+
-			"  url: %s/%d/%d\n  caBundle: %s\n  identity: {mode: FrontProxy, credentials: {clientCertificateFile: %s, clientKeyFile: %s}}\n",
+			"  url: %s/%d/%d\n  groups: [\"*\"]\n  caBundle: %s\n  identity: {mode: FrontProxy, credentials: {clientCertificateFile: %s, clientKeyFile: %s}}\n",
 			i, s.URL, i*groups, groups, s.ca(), cert, key)
 	}
 	list := filepath.Join(dir, "servers.yaml")

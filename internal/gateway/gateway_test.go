@@ -157,6 +157,7 @@ func (s *apiServer) object(change ...func(*v1alpha1.RemoteAPIServerSpec)) *v1alp
 	o.Spec.CABundle = pemOf(s.Certificate())
 	o.Spec.ServerName = "example.com"
 	o.Spec.Identity.Mode = v1alpha1.Impersonate
+	o.Spec.Groups = []string{"*"}
 	for _, c := range change {
 		c(&o.Spec)
 	}

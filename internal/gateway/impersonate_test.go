@@ -36,7 +36,7 @@ func TestPoliciesSeeWhomTheServerSees(t *testing.T) {
 		servers: map[string]*entry{
 			"told":    server("told", v1alpha1.Impersonate, true),
 			"judges":  server("judges", v1alpha1.PassThrough, false),
-			"guarded": server("guarded", "", true),
+			"guarded": server("guarded", v1alpha1.PassThrough, true),
 		},
 		owned: discovery.Ownership{Holder: map[string]string{"told": "told", "judges": "judges", "guarded": "guarded"}},
 	})

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy"
 )
 
@@ -37,8 +36,7 @@ func guardedServer(e *entry) policy.Server {
 
 // Claims implements policy.Servers.
 func (g guarded) Claims(server, group string) bool {
-	e := g.registry.table.Load().servers[server]
-	return e != nil && len(discovery.Claims(e.server.Spec.Groups, []string{group})) > 0
+	return g.registry.table.Load().owned.MayHold(server, group)
 }
 
 // Names implements policy.Servers.

@@ -3,23 +3,22 @@ package gateway
 import (
 	"testing"
 
-	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 )
 
-// TestWhatAServerClaims: with no word in its spec, all but Kubernetes' own.
+// TestWhatAServerClaims: with no word in its spec, nothing.
 func TestWhatAServerClaims(t *testing.T) {
-	entryOf := func(groups ...string) *entry {
-		return &entry{server: &v1alpha1.RemoteAPIServer{Spec: v1alpha1.RemoteAPIServerSpec{Groups: groups}}}
-	}
 	r := &registry{}
-	r.table.Store(&table{servers: map[string]*entry{"silent": entryOf(), "named": entryOf("one.example.com"), "all": entryOf("*")}})
+	r.table.Store(&table{owned: discovery.Assign([]discovery.Claim{
+		{Server: "silent"}, {Server: "named", Named: []string{"one.example.com"}}, {Server: "all", Named: []string{"*", "apps"}},
+	}, nil)})
 	for _, c := range []struct {
 		server, group string
 		want          bool
 	}{
-		{"silent", "one.example.com", true}, {"silent", "apps", false}, {"silent", "", false},
+		{"silent", "one.example.com", false}, {"silent", "apps", false}, {"silent", "", false},
 		{"named", "one.example.com", true}, {"named", "two.example.com", false},
-		{"all", "", true}, {"all", "two.example.com", true}, {"none", "one.example.com", false},
+		{"all", "", false}, {"all", "apps", true}, {"all", "one.example.com", false}, {"all", "two.example.com", true}, {"none", "one.example.com", false},
 	} {
 		if got := (guarded{r}).Claims(c.server, c.group); got != c.want {
 			t.Errorf("%s claims %q: %t", c.server, c.group, got)

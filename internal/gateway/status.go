@@ -102,22 +102,23 @@ func available(o observation) metav1.Condition {
 		c.Message = clip(fmt.Sprintf("The server answers, but does not serve what spec.groups names: %s.",
 			titles(discovery.Missing(o.server.Spec.Groups, o.found.document.Offered()))))
 	case len(unnamed(o)) > 0:
-		c.Status, c.Reason = metav1.ConditionTrue, "BuiltInGroupsUnnamed"
-		c.Message = clip(fmt.Sprintf("The server answers. It also serves groups of Kubernetes' own, which go to a server only if its spec.groups names them "+
-			"(\"*\" for all it serves): %s.", titles(unnamed(o))))
+		c.Status, c.Reason = metav1.ConditionTrue, "GroupsUnnamed"
+		c.Message = clip(fmt.Sprintf("The server answers. It serves groups that are not sent to it, because its spec.groups does not name them "+
+			"(\"*\" names no reserved ones): %s.", titles(unnamed(o))))
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Answering", "The server answers."
 	}
 	return c
 }
 
-// unnamed are the groups of Kubernetes' own that the server serves and, as its
-// spec names none, does not claim.
+// unnamed are the groups that the server serves and its spec does not name. A
+// spec that names some groups and no "*" means no others, so that is no news.
 func unnamed(o observation) []string {
-	if len(o.server.Spec.Groups) > 0 {
+	named := o.server.Spec.Groups
+	if len(named) > 0 && !slices.Contains(named, discovery.AnyGroup) {
 		return nil
 	}
-	return slices.DeleteFunc(o.found.document.Offered(), func(g string) bool { return !discovery.BuiltIn(g) })
+	return slices.DeleteFunc(o.found.document.Offered(), func(g string) bool { return discovery.Names(named, g) })
 }
 
 func unique(o observation) metav1.Condition {
@@ -127,10 +128,14 @@ func unique(o observation) metav1.Condition {
 	}
 	var parts []string
 	for _, r := range o.refused {
-		parts = append(parts, fmt.Sprintf("%s is held by server %q", discovery.Title(r.Group), r.Holder))
+		how := "held by"
+		if r.Named {
+			how = "named for"
+		}
+		parts = append(parts, fmt.Sprintf("%s is %s server %q", discovery.Title(r.Group), how, r.Server))
 	}
 	c.Status, c.Reason = metav1.ConditionFalse, "HeldByOthers"
-	c.Message = clip(fmt.Sprintf("%s. Requests for it go there. Name in spec.groups what this server is for, or take it from the other.", strings.Join(parts, ", ")))
+	c.Message = clip(fmt.Sprintf("%s. No request for it comes here. Name in spec.groups what this server is for, or take it from the other.", strings.Join(parts, ", ")))
 	return c
 }
 

@@ -54,7 +54,7 @@ func TestStatus(t *testing.T) {
 					o.health.Latency, _ = time.ParseDuration(a.Vals[0])
 				case "refused":
 					for _, g := range a.Vals {
-						o.refused = append(o.refused, discovery.Refusal{Group: g, Holder: "other"})
+						o.refused = append(o.refused, discovery.Refusal{Group: g, Server: "other"})
 					}
 				case "holds":
 					o.held = a.Vals
@@ -95,7 +95,7 @@ func told(s v1alpha1.RemoteAPIServerStatus) string {
 // reached since the gateway's start is enough for its next start.
 func TestWhoHeldWhatOutlivesStarts(t *testing.T) {
 	s := &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: "s"}}
-	s.Spec.Groups = []string{"*"}
+	s.Spec.Groups = []string{"*", ""}
 	s.Status.GroupVersions = []string{"one.example.com/v1", "v1"}
 	s.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAvailable}}
 	before := source.Held([]*v1alpha1.RemoteAPIServer{s})

@@ -77,6 +77,7 @@ func TestWithheldServersKeepWhatTheyHeld(t *testing.T) {
 	r.settled.Store(true)
 	serve := func(name string, c *checked) {
 		s := &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		s.Spec.Groups = []string{"*"}
 		m := newMember(s, func() {})
 		m.found = found{tried: true, checked: c, document: &discovery.Document{Groups: []apidiscoveryv2.APIGroupDiscovery{
 			{ObjectMeta: metav1.ObjectMeta{Name: "one.example.com"}, Versions: []apidiscoveryv2.APIVersionDiscovery{{Version: "v1"}}},

@@ -152,7 +152,7 @@ func TestFaults(t *testing.T) {
 	servers := map[string]*badServer{}
 	for _, mode := range modes {
 		servers[mode] = newBadServer(t, authority, mode)
-		entries = append(entries, lab.Entry(t, mode, servers[mode].URL, authority.CertFile))
+		entries = append(entries, lab.Entry(t, mode, servers[mode].URL, authority.CertFile, "groups: ["+mode+".example.com]", "identity: {mode: PassThrough}"))
 	}
 	w.Write(t, entries...)
 	_, dyn := w.Gateway.Clients(t)
@@ -186,7 +186,7 @@ func TestFaults(t *testing.T) {
 	t.Run("50 MB of discovery", func(t *testing.T) {
 		huge := newBadServer(t, authority, "huge")
 		huge.turn("huge")
-		w.Write(t, append(slices.Clone(entries), lab.Entry(t, "huge", huge.URL, authority.CertFile))...)
+		w.Write(t, append(slices.Clone(entries), lab.Entry(t, "huge", huge.URL, authority.CertFile, `groups: ["*"]`, "identity: {mode: PassThrough}"))...)
 		status := awaitStatus(t, w, "huge", func(s serverStatus) bool { return s.condition("Available").Status == "False" })
 		t.Logf("Available: %s", status.condition("Available").Message)
 	})
@@ -346,8 +346,8 @@ func shadow(t *testing.T, w *lab.World, a *lab.Authority, entries []string) {
 	thief.StartTLS()
 	defer thief.Close()
 	defer w.Write(t, entries...)
-	for _, groups := range [][]string{nil, {`groups: ["*"]`, "priority: 20000"}} {
-		w.Write(t, append(slices.Clone(entries), lab.Entry(t, "thief", thief.URL, a.CertFile, groups...))...)
+	for _, groups := range [][]string{{"groups: [own.example.com, " + flunders.Group + "]"}, {`groups: ["*"]`, "priority: 20000"}} {
+		w.Write(t, append(slices.Clone(entries), lab.Entry(t, "thief", thief.URL, a.CertFile, append(groups, "identity: {mode: PassThrough}")...))...)
 		status := awaitStatus(t, w, "thief", func(s serverStatus) bool {
 			return slices.Contains(s.GroupVersions, "own.example.com/v1") && s.condition("GroupsUnique").Status == "False"
 		})

@@ -47,7 +47,7 @@ func startGuarded(t *testing.T) *guarded {
 	g.sample.Await(t)
 
 	servers := filepath.Join(g.dir, "servers.yaml")
-	lab.WriteFile(t, servers, lab.Entry(t, "sample", g.sample.URL, g.sample.CAFile,
+	lab.WriteFile(t, servers, lab.Entry(t, "sample", g.sample.URL, g.sample.CAFile, "groups: ["+flunders.Group+"]",
 		"identity: {mode: Impersonate, credentials: {kubeconfig: "+g.sample.Kubeconfig+"}}",
 		"guard: {namespaces: true, authorization: true, quota: true}"))
 	for i := range g.gateways {

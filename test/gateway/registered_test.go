@@ -38,7 +38,7 @@ func TestRegistered(t *testing.T) {
 		}
 		return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == flunders.Group }), nil
 	}
-	entry := lab.Entry(t, "flunders", w.Sample.URL, w.Sample.CAFile, "identity: {mode: PassThrough, credentials: {secretName: flunders}}")
+	entry := lab.Entry(t, "flunders", w.Sample.URL, w.Sample.CAFile, "groups: ["+flunders.Group+"]", "identity: {mode: PassThrough, credentials: {secretName: flunders}}")
 	registration := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(entry), &registration.Object); err != nil {
 		t.Fatal(err)

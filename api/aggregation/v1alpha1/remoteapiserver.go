@@ -92,15 +92,20 @@ type RemoteAPIServerSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	ServerName string `json:"serverName,omitempty"`
 
-	// Groups are the API groups that the gateway sends to this server: the
-	// core group is "", and "*" is whatever it serves. Without Groups it is
-	// whatever it serves except the core group and Kubernetes' own, which a
-	// server gets only by naming them, or by "*".
+	// Groups are the API groups that the gateway sends to this server, if it
+	// serves them; no others. The core group is "". "*.DOMAIN" is all groups below
+	// a domain. "*" trusts the server with any group, whatever it comes to serve,
+	// except reserved ones: the core group, groups without a dot, such as apps,
+	// and groups below k8s.io, kubernetes.io and xbernetes.io, which have to be
+	// named themselves, or by "*.DOMAIN" within these domains. Where several
+	// servers name a group, only those that name it most closely may have it: a
+	// whole name before "*.DOMAIN", that before "*". Without Groups the server
+	// gets no group.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=512
 	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:items:Pattern=`^(\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	// +kubebuilder:validation:items:Pattern=`^(\*|(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
 	Groups []string `json:"groups,omitempty"`
 
 	// Priority settles which of two servers gets a group that neither holds yet:
@@ -114,7 +119,7 @@ type RemoteAPIServerSpec struct {
 
 	// Identity is how the server learns who the caller is.
 	// +optional
-	// +kubebuilder:default={mode: PassThrough}
+	// +kubebuilder:default={mode: Impersonate}
 	Identity Identity `json:"identity,omitempty"`
 
 	// Guard is what the gateway checks for the server, which then need not.
@@ -135,9 +140,9 @@ func (s *RemoteAPIServerSpec) BaseURLs() []string {
 	return urls
 }
 
-// IdentityMode is the mode of Identity, which is PassThrough where it is not said.
+// IdentityMode is the mode of Identity, which is Impersonate where it is not said.
 func (s *RemoteAPIServerSpec) IdentityMode() IdentityMode {
-	return cmp.Or(s.Identity.Mode, PassThrough)
+	return cmp.Or(s.Identity.Mode, Impersonate)
 }
 
 // IdentityMode is a way to tell a server who the caller is.
@@ -148,10 +153,11 @@ type IdentityMode string
 // The ways to tell a server who the caller is.
 const (
 	// PassThrough forwards the caller's own credentials, a bearer token; a client
-	// certificate cannot be forwarded. The server must be trusted with them.
+	// certificate cannot be forwarded. The server can use the token anywhere, as
+	// the caller: it must be trusted as much as every caller is.
 	PassThrough IdentityMode = "PassThrough"
 	// Impersonate sends the gateway's own credentials and Impersonate-* headers.
-	// The gateway must be allowed to impersonate there.
+	// The gateway must be allowed to impersonate there. The default.
 	Impersonate IdentityMode = "Impersonate"
 	// FrontProxy sends X-Remote-* headers over TLS with the gateway's client
 	// certificate, which the server's --requestheader-client-ca-file must cover.
@@ -162,7 +168,7 @@ const (
 type Identity struct {
 	// Mode is the way.
 	// +optional
-	// +kubebuilder:default=PassThrough
+	// +kubebuilder:default=Impersonate
 	Mode IdentityMode `json:"mode,omitempty"`
 
 	// Credentials are the gateway's own at this server: for discovery, OpenAPI

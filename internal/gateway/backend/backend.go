@@ -173,7 +173,7 @@ func checkMode(mode v1alpha1.IdentityMode, s Secret) error {
 	case v1alpha1.PassThrough:
 	case v1alpha1.Impersonate:
 		if s.empty() {
-			return fmt.Errorf("identity.mode Impersonate needs credentials that may impersonate: set identity.credentials")
+			return fmt.Errorf("identity.mode Impersonate, the default, needs credentials that may impersonate: set identity.credentials, or choose another identity.mode")
 		}
 	case v1alpha1.FrontProxy:
 		if s.certificate == nil {

@@ -308,11 +308,12 @@ func TestNewRefuses(t *testing.T) {
 		"a user in the URL":      {v1alpha1.RemoteAPIServerSpec{URL: "https://u:secret@apis.example.com"}, nil, "has a user"},
 		"a climbing base":        {v1alpha1.RemoteAPIServerSpec{URL: "https://apis.example.com/a/%2e%2e/b"}, nil, ".."},
 		"no scheme":              {v1alpha1.RemoteAPIServerSpec{URL: "apis.example.com"}, nil, "want https://"},
+		"no word on the caller":  {v1alpha1.RemoteAPIServerSpec{URL: "https://a"}, nil, "Impersonate, the default, needs credentials"},
 		"nobody to impersonate":  {v1alpha1.RemoteAPIServerSpec{URL: "https://a", Identity: v1alpha1.Identity{Mode: v1alpha1.Impersonate}}, nil, "needs credentials"},
 		"front proxy by token":   {v1alpha1.RemoteAPIServerSpec{URL: "https://a", Identity: v1alpha1.Identity{Mode: v1alpha1.FrontProxy}}, tokenOnly(t, "t"), "client certificate"},
 		"front proxy in clear":   {v1alpha1.RemoteAPIServerSpec{URL: "http://127.0.0.1", Identity: v1alpha1.Identity{Mode: v1alpha1.FrontProxy}}, clientCredentials(t, ""), "needs https"},
 		"another mode":           {v1alpha1.RemoteAPIServerSpec{URL: "https://a", Identity: v1alpha1.Identity{Mode: "Trust"}}, nil, "want PassThrough"},
-		"a bundle without a PEM": {v1alpha1.RemoteAPIServerSpec{URL: "https://a", CABundle: []byte("x")}, nil, "caBundle"},
+		"a bundle without a PEM": {v1alpha1.RemoteAPIServerSpec{URL: "https://a", CABundle: []byte("x"), Identity: v1alpha1.Identity{Mode: v1alpha1.PassThrough}}, nil, "caBundle"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New("widgets", c.spec, c.creds, Options{})

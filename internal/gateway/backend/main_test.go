@@ -94,6 +94,9 @@ func specOf(mode v1alpha1.IdentityMode, servers ...*httptest.Server) v1alpha1.Re
 
 func newBackend(t *testing.T, spec v1alpha1.RemoteAPIServerSpec, creds Credentials, opts Options) *Backend {
 	t.Helper()
+	if creds == nil && spec.Identity.Mode == "" {
+		spec.Identity.Mode = v1alpha1.PassThrough
+	}
 	b, err := New("widgets", spec, creds, opts)
 	if err != nil {
 		t.Fatal(err)

@@ -189,7 +189,7 @@ func (x *Index) WantOpenAPIV2() bool { return !x.openapi.wanted.Swap(true) }
 // claim is what a member asks for. One that was not reached yet goes on to ask
 // for what it held before; one that is withheld asks for nothing else.
 func (m *Member) claim(held map[string]string) Claim {
-	c := Claim{Server: m.Name, Priority: m.Priority, Created: m.Created}
+	c := Claim{Server: m.Name, Named: m.Named, Priority: m.Priority, Created: m.Created}
 	if m.Document != nil {
 		c.Groups = Claims(m.Named, m.Document.Offered())
 	} else {

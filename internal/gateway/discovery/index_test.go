@@ -15,6 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// anything is the groups of a spec that trusts its server.
+var anything = []string{AnyGroup}
+
 func fetched(t testing.TB, apis, api string) *Document {
 	t.Helper()
 	answers := map[string]string{"/apis": apis}
@@ -67,9 +70,9 @@ func names(list apidiscoveryv2.APIGroupDiscoveryList) []string {
 
 func TestIndexMergesDiscovery(t *testing.T) {
 	x := NewIndex()
-	core := Member{Name: "core", Named: []string{AnyGroup}, Document: fetched(t, aggregatedDocument("zeta.k8s.io/v1/zetas", "apps/v1/deployments"), aggregatedDocument("/v1/pods")),
+	core := Member{Name: "core", Named: []string{"", "apps", AnyGroup, "*.k8s.io"}, Document: fetched(t, aggregatedDocument("zeta.k8s.io/v1/zetas", "apps/v1/deployments"), aggregatedDocument("/v1/pods")),
 		Addresses: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: "core.example.com:6443"}}}
-	other := Member{Name: "other", Document: fetched(t, aggregatedDocument("apps/v1/deployments", "a.example.com/v1/widgets", "a.example.com/v1beta1/widgets"), ""),
+	other := Member{Name: "other", Named: anything, Document: fetched(t, aggregatedDocument("apps/v1/deployments", "a.example.com/v1/widgets", "a.example.com/v1beta1/widgets"), ""),
 		Addresses: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: "other.example.com/prod"}}}
 	x.Set([]Member{other, core})
 
@@ -127,8 +130,8 @@ func TestIndexMergesDiscovery(t *testing.T) {
 
 func TestIndexFollowsChanges(t *testing.T) {
 	x := NewIndex()
-	a := Member{Name: "a", Document: fetched(t, aggregatedDocument("one.example.com/v1/things", "two.example.com/v1/things", "two.example.com/v2/things"), "")}
-	b := Member{Name: "b", Document: fetched(t, aggregatedDocument("one.example.com/v9/things"), "")}
+	a := Member{Name: "a", Named: anything, Document: fetched(t, aggregatedDocument("one.example.com/v1/things", "two.example.com/v1/things", "two.example.com/v2/things"), "")}
+	b := Member{Name: "b", Named: anything, Document: fetched(t, aggregatedDocument("one.example.com/v9/things"), "")}
 	see := func(want ...string) {
 		t.Helper()
 		slices.Sort(want)
@@ -156,8 +159,8 @@ func TestIndexFollowsChanges(t *testing.T) {
 func TestIndexRemembers(t *testing.T) {
 	x := NewIndex()
 	x.Remember(map[string]string{"one.example.com": "slow"})
-	fast := Member{Name: "fast", Priority: 1, Document: fetched(t, aggregatedDocument("one.example.com/v1/things"), "")}
-	slow := Member{Name: "slow"}
+	fast := Member{Name: "fast", Named: anything, Priority: 1, Document: fetched(t, aggregatedDocument("one.example.com/v1/things"), "")}
+	slow := Member{Name: "slow", Named: anything}
 	x.Set([]Member{fast, slow})
 	if holder, _ := x.Holder("one.example.com"); holder != "slow" {
 		t.Errorf("the group went to %q", holder)
@@ -175,7 +178,7 @@ func TestIndexWithholds(t *testing.T) {
 	x := NewIndex()
 	x.Remember(map[string]string{"one.example.com": "s", "gone.example.com": "s"})
 	both := fetched(t, aggregatedDocument("one.example.com/v1/things", "two.example.com/v1/things"), "")
-	other := Member{Name: "other", Document: both}
+	other := Member{Name: "other", Named: []string{"one.example.com", "two.example.com"}, Document: both}
 	s := Member{Name: "s", Priority: 1, Named: []string{"one.example.com", "two.example.com"}, Withheld: true}
 	for _, s.Document = range []*Document{nil, both} {
 		owned := x.Set([]Member{other, s})
@@ -203,7 +206,7 @@ func TestIndexTouchesWhatChanged(t *testing.T) {
 		for g := range 5 {
 			groups = append(groups, fmt.Sprintf("g%d.s%d.example.com/v1/things", g, s))
 		}
-		members = append(members, Member{Name: fmt.Sprintf("s%03d", s), Document: fetched(t, aggregatedDocument(groups...), "")})
+		members = append(members, Member{Name: fmt.Sprintf("s%03d", s), Named: anything, Document: fetched(t, aggregatedDocument(groups...), "")})
 	}
 	x.Set(members)
 	before := x.view.Load().groups
@@ -227,7 +230,7 @@ func TestIndexTouchesWhatChanged(t *testing.T) {
 // TestRoutedFirst: what is in discovery can be asked for.
 func TestRoutedFirst(t *testing.T) {
 	x := NewIndex()
-	members := []Member{{Name: "s", Document: fetched(t, aggregatedDocument("a.example.com/v1/things"), "")}}
+	members := []Member{{Name: "s", Named: anything, Document: fetched(t, aggregatedDocument("a.example.com/v1/things"), "")}}
 	shown := func() int { return ask(t, x, "/apis/a.example.com", "application/json", "").StatusCode }
 	routed := false
 	x.SetRouted(members, func(o Ownership) {

@@ -13,7 +13,10 @@ import (
 type Claim struct {
 	// Server is its name.
 	Server string
-	// Groups are those that it claims, as Claims gives them.
+	// Named are the groups of its spec.
+	Named []string
+	// Groups are those that it claims, as Claims gives them. Invariant: Named
+	// names each.
 	Groups []string
 	// Priority settles who gets a group that nobody holds: the higher.
 	Priority int32
@@ -25,12 +28,27 @@ type Claim struct {
 type Ownership struct {
 	// Holder is the server of each group.
 	Holder map[string]string
-	// Refused are, by server, the groups that it claims and another holds.
+	// Refused are, by server, the groups that it claims and does not get.
 	Refused map[string][]Refusal
+
+	named namings
 }
 
-// Refusal is a group that a server claims and another holds.
-type Refusal struct{ Group, Holder string }
+// Refusal is a group that a server claims and does not get.
+type Refusal struct {
+	Group string
+	// Server holds the group, or is the one that it is named for.
+	Server string
+	// Named: the group is named for Server more closely, whether or not Server
+	// serves it now.
+	Named bool
+}
+
+// MayHold says whether a server may hold a group: its spec names the group, and
+// no other's does so more closely.
+func (o Ownership) MayHold(server, group string) bool {
+	return slices.Contains(o.named.rightful(group), server)
+}
 
 // Of are the groups that a server holds, sorted.
 func (o Ownership) Of(server string) []string {
@@ -44,30 +62,35 @@ func (o Ownership) Of(server string) []string {
 	return groups
 }
 
-// Assign gives each claimed group to one server: to the one that held it so
-// far, as long as it claims it; else to the highest priority, the earliest
-// creation, the first name. It depends on nothing else, so a group moves only
-// when its holder lets go.
+// Assign gives each claimed group to one server. Only those may have it whose
+// specs name it most closely, whether or not they serve it. Of these the one
+// that held it so far keeps it, as long as it claims it; else the highest
+// priority gets it, then the earliest creation, then the first name. Assign
+// depends on nothing else, so a group moves only when its holder lets go, or an
+// operator names it for another.
 func Assign(claims []Claim, held map[string]string) Ownership {
 	claims = slices.Clone(claims)
 	slices.SortFunc(claims, func(a, b Claim) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.Server, b.Server))
 	})
-	o := Ownership{Holder: map[string]string{}, Refused: map[string][]Refusal{}}
+	o := Ownership{Holder: map[string]string{}, Refused: map[string][]Refusal{}, named: namingsOf(claims)}
 	for _, c := range claims {
 		for _, g := range c.Groups {
-			if held[g] == c.Server {
+			if held[g] == c.Server && o.MayHold(c.Server, g) {
 				o.Holder[g] = c.Server
 			}
 		}
 	}
 	for _, c := range claims {
 		for _, g := range c.Groups {
+			rightful := o.named.rightful(g)
 			switch holder, taken := o.Holder[g]; {
+			case !slices.Contains(rightful, c.Server):
+				o.Refused[c.Server] = append(o.Refused[c.Server], Refusal{g, rightful[0], true})
 			case !taken:
 				o.Holder[g] = c.Server
 			case holder != c.Server:
-				o.Refused[c.Server] = append(o.Refused[c.Server], Refusal{g, holder})
+				o.Refused[c.Server] = append(o.Refused[c.Server], Refusal{Group: g, Server: holder})
 			}
 		}
 	}
@@ -77,25 +100,21 @@ func Assign(claims []Claim, held map[string]string) Ownership {
 	return o
 }
 
-// AnyGroup in a spec's groups stands for whatever the server serves.
-const AnyGroup = "*"
-
-// Claims are the groups that a server claims: of those that it offers, the
-// ones that its spec names, or without a word there all but Kubernetes' own. A
-// server that was never reached (offered is nil) claims what its spec names,
-// so that a caller hears that it is down rather than that there is no such
-// group.
+// Claims are the groups that a server claims: of those that it offers, the ones
+// that its spec names. A server that was never reached (offered is nil) claims
+// the groups that its spec names by their whole name, so that a caller hears
+// that the server is down rather than that there is no such group.
 func Claims(named, offered []string) []string {
 	claims := map[string]bool{}
 	for _, g := range offered {
-		if slices.Contains(named, g) || slices.Contains(named, AnyGroup) || len(named) == 0 && !BuiltIn(g) {
+		if Names(named, g) {
 			claims[g] = true
 		}
 	}
 	if offered == nil {
 		// Never reached: see above.
 		for _, g := range named {
-			if g != AnyGroup {
+			if !strings.HasPrefix(g, AnyGroup) {
 				claims[g] = true
 			}
 		}
@@ -107,7 +126,7 @@ func Claims(named, offered []string) []string {
 func Missing(named, offered []string) []string {
 	var missing []string
 	for _, g := range named {
-		if g != AnyGroup && !slices.Contains(offered, g) {
+		if !strings.HasPrefix(g, AnyGroup) && !slices.Contains(offered, g) {
 			missing = append(missing, g)
 		}
 	}
@@ -117,7 +136,7 @@ func Missing(named, offered []string) []string {
 
 // BuiltIn says whether a group is Kubernetes' own: the core group, those
 // without a domain, such as apps, and those that kube-apiserver serves below
-// k8s.io. No server gets one without naming it.
+// k8s.io. They come first in discovery.
 func BuiltIn(group string) bool {
 	if !strings.Contains(group, ".") {
 		return true

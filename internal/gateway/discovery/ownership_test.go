@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // TestOwnership tells stories of servers that come, go and change, and who
@@ -69,7 +70,7 @@ func TestOwnership(t *testing.T) {
 			}
 			var claims []Claim
 			for _, s := range servers {
-				s.claim.Groups = Claims(s.named, s.offered)
+				s.claim.Named, s.claim.Groups = s.named, Claims(s.named, s.offered)
 				claims = append(claims, s.claim)
 			}
 			o := Assign(claims, held)
@@ -82,7 +83,11 @@ func TestOwnership(t *testing.T) {
 				}
 				out.WriteByte('\n')
 				for _, r := range o.Refused[name] {
-					fmt.Fprintf(&out, "  refused %s: held by %s\n", Title(r.Group), r.Holder)
+					how := "held by"
+					if r.Named {
+						how = "named for"
+					}
+					fmt.Fprintf(&out, "  refused %s: %s %s\n", Title(r.Group), how, r.Server)
 				}
 			}
 			return out.String()
@@ -108,6 +113,7 @@ func TestNothingFlaps(t *testing.T) {
 					claimed[name] = append(claimed[name], c.Server)
 				}
 			}
+			c.Named = c.Groups
 			claims = append(claims, c)
 		}
 		o := Assign(claims, held)
@@ -125,9 +131,84 @@ func TestNothingFlaps(t *testing.T) {
 			}
 		}
 		rng.Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
-		if diff := cmp.Diff(o, Assign(claims, o.Holder)); diff != "" {
+		if diff := cmp.Diff(o, Assign(claims, o.Holder), cmpopts.IgnoreUnexported(Ownership{})); diff != "" {
 			t.Fatalf("step %d: assigning again changes (-first +second):\n%s", step, diff)
 		}
 		held = o.Holder
+	}
+}
+
+// TestNobodySquats: whatever servers come, go, serve and are named for, and
+// whoever held a group before, a group is held only by a server whose spec names
+// it, a reserved one never by "*", and never while it is named for another server
+// more closely.
+func TestNobodySquats(t *testing.T) {
+	groups := []string{"", "apps", "metrics.k8s.io", "a.kubernetes.io", "aggregation.xbernetes.io", "xbernetes.io", "a.vendor.com", "b.vendor.com", "x.a.vendor.com", "c.org"}
+	entries := append([]string{"*", "*.io", "*.com", "*.k8s.io", "*.xbernetes.io", "*.vendor.com", "*.a.vendor.com", "*.net"}, groups...)
+	own := []string{"k8s.io", "kubernetes.io", "xbernetes.io"}
+	within := func(name string) bool {
+		return slices.ContainsFunc(own, func(d string) bool { return name == d || strings.HasSuffix(name, "."+d) })
+	}
+	closeness := func(entry, group string) int {
+		domain, wild := strings.CutPrefix(entry, "*.")
+		reserved := !strings.Contains(group, ".") || within(group)
+		switch {
+		case entry == group:
+			return 1000
+		case wild && strings.HasSuffix(group, "."+domain) && (!reserved || within(domain)):
+			return 1 + len(domain)
+		case entry == "*" && !reserved:
+			return 1
+		}
+		return 0
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	some := func(of []string, most int) []string {
+		out := []string{}
+		for range rng.IntN(most + 1) {
+			out = append(out, of[rng.IntN(len(of))])
+		}
+		return out
+	}
+	held, holds := map[string]string{}, 0
+	for step := range 20_000 {
+		closest := map[string]map[string]int{}
+		var claims []Claim
+		for s := range 1 + rng.IntN(4) {
+			name := string(rune('a' + s))
+			c := Claim{Server: name, Named: some(entries, 4), Priority: int32(rng.IntN(3))}
+			c.Groups = Claims(c.Named, some(groups, 6))
+			claims = append(claims, c)
+			for _, g := range groups {
+				for _, entry := range c.Named {
+					if closest[g] == nil {
+						closest[g] = map[string]int{}
+					}
+					closest[g][name] = max(closest[g][name], closeness(entry, g))
+				}
+			}
+		}
+		o := Assign(claims, held)
+		for g, holder := range o.Holder {
+			holds++
+			mine := closest[g][holder]
+			if mine == 0 {
+				t.Fatalf("step %d: %q is held by %s, whose spec does not name it: %+v", step, g, holder, claims)
+			}
+			for other, closer := range closest[g] {
+				if closer > mine {
+					t.Fatalf("step %d: %q is held by %s, and named more closely for %s: %+v", step, g, holder, other, claims)
+				}
+			}
+		}
+		held = o.Holder
+		if rng.IntN(5) == 0 {
+			for _, g := range groups { // what a memory may say
+				held[g] = string(rune('a' + rng.IntN(4)))
+			}
+		}
+	}
+	if holds < 20_000 {
+		t.Errorf("%d groups were held: the test tries nothing", holds)
 	}
 }

@@ -177,7 +177,7 @@ func TestFetchOpenAPI(t *testing.T) {
 	}
 
 	x := NewIndex()
-	x.Set([]Member{{Name: "a", Document: fetched(t, aggregatedDocument("a.example.com/v1/things"), ""), OpenAPI: second}})
+	x.Set([]Member{{Name: "a", Named: anything, Document: fetched(t, aggregatedDocument("a.example.com/v1/things"), ""), OpenAPI: second}})
 	root := read[map[string]map[string]map[string]string](t, ask(t, x, "/openapi/v3", "application/json", ""))
 	if diff := cmp.Diff(map[string]map[string]map[string]string{"paths": {"apis/a.example.com/v1": {"serverRelativeURL": "/openapi/v3/apis/a.example.com/v1?hash=ABC"}}}, root); diff != "" {
 		t.Errorf("/openapi/v3 (-want +got):\n%s", diff)

@@ -454,7 +454,7 @@ func TestTraces(t *testing.T) {
 		io.WriteString(w, "{}")
 	}))
 	t.Cleanup(api.Close)
-	b, err := backend.New("one", v1alpha1.RemoteAPIServerSpec{URL: api.URL}, nil, backend.Options{Tracer: tracer})
+	b, err := backend.New("one", v1alpha1.RemoteAPIServerSpec{URL: api.URL, Identity: v1alpha1.Identity{Mode: v1alpha1.PassThrough}}, nil, backend.Options{Tracer: tracer})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -216,6 +217,11 @@ func firstServers(servers []*v1alpha1.RemoteAPIServer) []*v1alpha1.RemoteAPIServ
 func Check(s *v1alpha1.RemoteAPIServer, inFile bool) error {
 	if len(s.Spec.BaseURLs()) == 0 {
 		return fmt.Errorf("server %q has no URL; set spec.url, spec.endpoints, or both", s.Name)
+	}
+	for _, g := range s.Spec.Groups {
+		if name := strings.TrimPrefix(g, "*."); g != "" && g != "*" && len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return fmt.Errorf("server %q: spec.groups has %.100q; want the name of a group, \"\" for the core group, \"*.DOMAIN\" for all groups below a domain, or \"*\" for any", s.Name, g)
+		}
 	}
 	c := s.Spec.Identity.Credentials
 	switch {

@@ -274,13 +274,13 @@ func Entry(t testing.TB, name, url, caFile string, spec ...string) string {
 // CoreEntry registers the kube-apiserver, which gets its callers' own tokens.
 func (w *World) CoreEntry(t testing.TB, more ...string) string {
 	t.Helper()
-	return Entry(t, "core", w.Core.URL, w.Core.CAFile, append([]string{`groups: ["*"]`, "priority: 100", "identity: {mode: PassThrough, credentials: {tokenFile: " + w.tokenFile + "}}"}, more...)...)
+	return Entry(t, "core", w.Core.URL, w.Core.CAFile, append([]string{`groups: ["", apps, autoscaling, batch, policy, "*.k8s.io", "*.xbernetes.io", "*"]`, "priority: 100", "identity: {mode: PassThrough, credentials: {tokenFile: " + w.tokenFile + "}}"}, more...)...)
 }
 
 // SampleEntry registers the sample-apiserver, by front proxy headers.
 func (w *World) SampleEntry(t testing.TB, more ...string) string {
 	t.Helper()
-	return Entry(t, "sample", w.Sample.URL, w.Sample.CAFile, append([]string{fmt.Sprintf("identity: {mode: FrontProxy, credentials: {clientCertificateFile: %s, clientKeyFile: %s}}", w.proxyCert, w.proxyKey)}, more...)...)
+	return Entry(t, "sample", w.Sample.URL, w.Sample.CAFile, append([]string{"groups: [wardle.example.com]", fmt.Sprintf("identity: {mode: FrontProxy, credentials: {clientCertificateFile: %s, clientKeyFile: %s}}", w.proxyCert, w.proxyKey)}, more...)...)
 }
 
 // XBEntry registers xb server, by impersonation.
@@ -300,5 +300,5 @@ func (w *World) XBEntry(t testing.TB, more ...string) string {
 		}
 		write(t, ca, data)
 	}
-	return Entry(t, "xb", w.XB.URL, ca, append([]string{"identity: {mode: Impersonate, credentials: {kubeconfig: " + w.XB.Kubeconfig + "}}"}, more...)...)
+	return Entry(t, "xb", w.XB.URL, ca, append([]string{"groups: [example.xbernetes.dev]", "identity: {mode: Impersonate, credentials: {kubeconfig: " + w.XB.Kubeconfig + "}}"}, more...)...)
 }
