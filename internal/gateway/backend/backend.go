@@ -43,6 +43,7 @@ type Options struct {
 	IdleTimeout     time.Duration // for an answer that stops half-way, watches and streams apart; 30 s
 	MaxTries        int           // endpoints to try for one request; 3
 	MaxOwnBody      int64         // bytes of an answer to the gateway itself, watches apart; 64 MiB
+	MaxOwnDecoded   int64         // bytes of such an answer, or of one event of a watch, once decoded; 128 MiB
 
 	CheckInterval time.Duration // between health checks of an endpoint that is well; 10 s
 	RetryInterval time.Duration // and of one that is not; 1 s
@@ -61,6 +62,7 @@ func (o Options) withDefaults() Options {
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 30*time.Second)
 	o.MaxTries = cmp.Or(o.MaxTries, 3)
 	o.MaxOwnBody = cmp.Or(o.MaxOwnBody, 64<<20)
+	o.MaxOwnDecoded = cmp.Or(o.MaxOwnDecoded, 128<<20)
 	o.CheckInterval = cmp.Or(o.CheckInterval, 10*time.Second)
 	o.RetryInterval = cmp.Or(o.RetryInterval, time.Second)
 	o.CheckTimeout = cmp.Or(o.CheckTimeout, 3*time.Second)

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
 const userAgent = "xbernetes-gateway"
@@ -192,14 +195,16 @@ func (b *Backend) judged(r *http.Request, e errand) (*http.Response, error) {
 // Own speaks to the server as the gateway itself. Of a request's URL only the
 // path and the query count: they are relative to the server's base. Redirects
 // and what is no object of Kubernetes where one was asked for are errors, as
-// is an answer larger than MaxOwnBody, watches apart. Errors are Statuses that
-// name the server.
+// is an answer larger than MaxOwnBody, watches apart, or one that would take more
+// than MaxOwnDecoded. It asks for JSON alone, whose weight can be told before it is
+// decoded, and takes nothing else. Errors are Statuses that name the server.
 func (b *Backend) Own() http.RoundTripper { return roundTripper(b.roundTripOwn) }
 
 func (b *Backend) roundTripOwn(r *http.Request) (*http.Response, error) {
 	out := r.Clone(r.Context())
 	out.Header.Del("Authorization")
 	b.identifySelf(out.Header)
+	out.Header.Set("Accept", onlyJSON(out.Header.Get("Accept")))
 	if out.Header.Get("User-Agent") == "" {
 		out.Header.Set("User-Agent", userAgent)
 	}
@@ -215,12 +220,49 @@ func (b *Backend) roundTripOwn(r *http.Request) (*http.Response, error) {
 	}
 	e := errand{client: userAgent, longRunning: LongRunning(info), object: wantsObject(info)}
 	resp, err := b.judged(out, e)
-	if err == nil && !e.longRunning {
+	if err != nil {
+		return nil, err
+	}
+	failed := func(f fault) error { return b.fail(resp.Request.URL.Host, f) }
+	if kind := encodingOf(resp.Header.Get("Content-Type")); kind != "json" && kind != "" {
+		resp.Body.Close()
+		return nil, failed(fault{http.StatusBadGateway, NotKubernetes, fmt.Sprintf("answered %s with %s, and JSON was asked for", shorten(r.URL.Path), typeOf(resp))})
+	}
+	if !e.longRunning {
 		resp.Body = &limited{ReadCloser: resp.Body, left: b.opts.MaxOwnBody, fail: func() error {
-			return b.fail(resp.Request.URL.Host, fault{http.StatusBadGateway, TooLarge, fmt.Sprintf("answered %s with more than %d MiB", shorten(r.URL.Path), b.opts.MaxOwnBody>>20)})
+			return failed(fault{http.StatusBadGateway, TooLarge, fmt.Sprintf("answered %s with more than %d MiB", shorten(r.URL.Path), b.opts.MaxOwnBody>>20)})
 		}}
 	}
-	return resp, err
+	resp.Body = &weighed{resp.Body, weight.NewReader(resp.Body, b.opts.MaxOwnDecoded), func() error {
+		return failed(fault{http.StatusBadGateway, TooLarge, fmt.Sprintf("answered %s with what takes more than %d MiB once it is decoded", shorten(r.URL.Path), b.opts.MaxOwnDecoded>>20)})
+	}}
+	return resp, nil
+}
+
+// onlyJSON is what is left of an Accept header.
+func onlyJSON(accept string) string {
+	var left []string
+	for _, t := range strings.Split(accept, ",") {
+		if t = strings.TrimSpace(t); encodingOf(t) == "json" {
+			left = append(left, t)
+		}
+	}
+	return cmp.Or(strings.Join(left, ","), "application/json")
+}
+
+// weighed is a body whose JSON is not heavier than is taken.
+type weighed struct {
+	io.Closer
+	from io.Reader
+	fail func() error
+}
+
+func (w *weighed) Read(p []byte) (int, error) {
+	n, err := w.from.Read(p)
+	if errors.Is(err, weight.ErrTooHeavy) {
+		err = w.fail()
+	}
+	return n, err
 }
 
 // limited is a body of which no more than left is read.

@@ -17,10 +17,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
-// mostBytes bounds an answer: OpenAPI v2 of a large cluster has some 10 MB.
-const mostBytes = 32 << 20
+// What an answer, or a watch, may have: OpenAPI v2 of a large cluster has some
+// 10 MB.
+const (
+	mostBytes   = 32 << 20
+	mostDecoded = 96 << 20 // as package weight counts it
+)
+
+// mostHeld bounds what is decoded of discovery in a run, which is held until it
+// ends.
+const mostHeld = 64 << 20
 
 const (
 	typeJSON  = "application/json"
@@ -34,6 +44,7 @@ type client struct {
 	http    *http.Client
 	base    *url.URL
 	timeout time.Duration
+	held    weight.Budget // for what is held until the run ends
 }
 
 func newClient(config *rest.Config, timeout time.Duration) (*client, error) {
@@ -51,7 +62,7 @@ func newClient(config *rest.Config, timeout time.Duration) (*client, error) {
 	// A copy: http.DefaultClient must not change.
 	own := *h
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &client{http: &own, base: base, timeout: timeout}, nil
+	return &client{http: &own, base: base, timeout: timeout, held: weight.Budget{Left: mostHeld}}, nil
 }
 
 func (c *client) String() string { return strings.TrimSuffix(c.base.Redacted(), "/") }
@@ -140,6 +151,9 @@ func (c *client) ask(ctx context.Context, r request) (*answer, error) {
 	if len(body) > mostBytes {
 		return nil, fmt.Errorf("%s: the answer has more than %d MiB", r, mostBytes>>20)
 	}
+	if weight.Of(body) > mostDecoded {
+		return nil, fmt.Errorf("%s: %w", r, weight.ErrTooHeavy)
+	}
 	return &answer{request: r, status: resp.StatusCode, header: resp.Header, body: body}, nil
 }
 
@@ -149,6 +163,18 @@ func (c *client) get(ctx context.Context, path string, query url.Values, v any) 
 	a, err := c.ask(ctx, request{path: path, query: query})
 	if err != nil {
 		return nil, err
+	}
+	return a, a.json(http.StatusOK, v)
+}
+
+// hold is get for what is held until the run ends.
+func (c *client) hold(ctx context.Context, path string, v any) (*answer, error) {
+	a, err := c.ask(ctx, request{path: path})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.held.Spend(a.body); err != nil {
+		return a, a.errorf("with what was read before: %w", err)
 	}
 	return a, a.json(http.StatusOK, v)
 }
@@ -258,7 +284,7 @@ func (a *answer) excerpt() string {
 	const most = 200
 	var s metav1.Status
 	if json.Unmarshal(a.body, &s) == nil && s.Kind == "Status" && s.Message != "" {
-		return s.Message
+		return strings.ToValidUTF8(s.Message[:min(len(s.Message), 5*most)], "")
 	}
 	text := strings.Join(strings.Fields(string(a.body[:min(len(a.body), 4*most)])), " ")
 	if len(text) > most {

@@ -14,6 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
 // A session is one run: what is known of the server, and what was made on it.
@@ -120,6 +122,9 @@ func (s *session) look(ctx context.Context) {
 			continue
 		}
 		one := &sample{resource: r}
+		if err = s.client.held.Spend(a.body); err != nil {
+			continue // it would be held until the end of the run
+		}
 		if one.list, err = a.object(http.StatusOK); err == nil {
 			one.items, _ = one.list.items() // the check of lists looks again
 		}
@@ -210,6 +215,7 @@ func (s *session) discover(ctx context.Context) error {
 		return err
 	}
 	s.groups, s.lists, s.resources, s.badGroups, s.badLists, s.openapi = nil, nil, nil, nil, nil, nil
+	s.client.held = weight.Budget{Left: mostHeld}
 	switch a.status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("it answered %d to %s; give credentials that may read the discovery (system:discovery)", a.status, a.request)
@@ -256,6 +262,9 @@ func (s *session) discoverCore(ctx context.Context) error {
 
 func (s *session) discoverGroups(a *answer) error {
 	var list metav1.APIGroupList
+	if err := s.client.held.Spend(a.body); err != nil {
+		return a.errorf("%w", err)
+	}
 	if err := a.json(http.StatusOK, &list); err != nil {
 		return err
 	}
@@ -267,13 +276,19 @@ func (s *session) discoverGroups(a *answer) error {
 	return nil
 }
 
+// mostVersions bounds how many group versions are looked at.
+const mostVersions = 2000
+
 // discoverResources reads what each group version holds.
 func (s *session) discoverResources(ctx context.Context) {
 	for _, g := range s.groups {
 		for _, v := range g.Versions {
+			if len(s.lists)+len(s.badLists) >= mostVersions {
+				return
+			}
 			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
 			var list metav1.APIResourceList
-			a, err := s.client.get(ctx, versionPath(gv), nil, &list)
+			a, err := s.client.hold(ctx, versionPath(gv), &list)
 			if err == nil && (list.Kind != "APIResourceList" || list.GroupVersion != gv.String()) {
 				err = a.errorf("want an APIResourceList of %s, got a %q of %q", gv, list.Kind, list.GroupVersion)
 			}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
 const initialEventsEnd = "k8s.io/initial-events-end"
@@ -64,7 +66,7 @@ func (s *session) watch(ctx context.Context, path string, seconds int, query url
 		return nil, &answer{request: r, status: resp.StatusCode, header: resp.Header, body: body}, err
 	}
 	body := contextual{resp.Body, ctx}
-	return &stream{request: r, body: resp.Body, decoder: json.NewDecoder(io.LimitReader(body, mostBytes)), stop: cancel}, nil, nil
+	return &stream{request: r, body: resp.Body, decoder: json.NewDecoder(weight.NewReader(io.LimitReader(body, mostBytes), mostDecoded)), stop: cancel}, nil, nil
 }
 
 // contextual reads, and says why the context ended if it did.

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/endpoints"
 	clientdiscovery "k8s.io/client-go/discovery"
+
+	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
 // What one server may make the gateway hold.
@@ -26,6 +28,11 @@ const (
 	maxDiscovery = 8 << 20  // bytes of one discovery document
 	maxOpenAPI   = 24 << 20 // bytes of an OpenAPI v2 document
 	maxVersions  = 2000     // group versions of a server
+
+	// Of what is decoded, as package weight counts it. kube-apiserver's own
+	// discovery weighs 0.4 MiB, and its OpenAPI v2 23 MiB.
+	maxDecoded        = 32 << 20 // bytes of all discovery documents together
+	maxDecodedOpenAPI = 64 << 20 // bytes of an OpenAPI v2 document
 )
 
 // Document is what is known of one server's discovery. It is never changed
@@ -61,20 +68,21 @@ func Fetch(ctx context.Context, rt http.RoundTripper, previous *Document) (*Docu
 	before := cmp.Or(previous, &Document{})
 	next := &Document{}
 	var err error
-	if next.apis, err = fetchPage(ctx, rt, "/apis", before.apis); err != nil {
+	f := &fetcher{rt, weight.Budget{Left: maxDecoded}}
+	if next.apis, err = f.page(ctx, "/apis", before.apis); err != nil {
 		if refused := (*statusError)(nil); errors.As(err, &refused) && (refused.code == http.StatusUnauthorized || refused.code == http.StatusForbidden) {
 			err = fmt.Errorf("%w; the gateway asks as itself: give it credentials that may read discovery, by identity.credentials", err)
 		}
 		return nil, err
 	}
-	next.api, err = fetchPage(ctx, rt, "/api", before.api)
+	next.api, err = f.page(ctx, "/api", before.api)
 	switch gone := (*statusError)(nil); {
 	case errors.As(err, &gone) && (gone.code == http.StatusNotFound || gone.code == http.StatusForbidden):
 		next.api = page{} // a server need not have a core group
 	case err != nil:
 		return nil, err
 	}
-	if version, err := get(ctx, rt, request{path: "/version", limit: 64 << 10}); err == nil && json.Valid(version.body) {
+	if version, err := get(ctx, rt, request{path: "/version", limit: 16 << 10}); err == nil && json.Valid(version.body) {
 		next.Version = version.body
 	} else {
 		next.Version = before.Version
@@ -93,9 +101,27 @@ func (p page) same(q page) bool {
 
 const acceptAggregated = clientdiscovery.AcceptV2 + "," + clientdiscovery.AcceptV1
 
-// fetchPage fetches /api or /apis.
-func fetchPage(ctx context.Context, rt http.RoundTripper, path string, before page) (page, error) {
-	a, err := get(ctx, rt, request{path: path, accept: acceptAggregated, etag: before.etag, limit: maxDiscovery})
+// fetcher fetches the discovery of one server, once.
+type fetcher struct {
+	rt     http.RoundTripper
+	budget weight.Budget // of all its documents
+}
+
+// decode reads an answer into what v points to, if the budget allows it.
+func (f *fetcher) decode(path string, body []byte, v any) error {
+	err := f.budget.Spend(body)
+	if err == nil {
+		err = json.Unmarshal(body, v)
+	}
+	if err != nil {
+		return fmt.Errorf("GET %s: read discovery: %w", path, err)
+	}
+	return nil
+}
+
+// page fetches /api or /apis, and what they lead to.
+func (f *fetcher) page(ctx context.Context, path string, before page) (page, error) {
+	a, err := get(ctx, f.rt, request{path: path, accept: acceptAggregated, etag: before.etag, limit: maxDiscovery})
 	if err != nil {
 		return page{}, err
 	}
@@ -109,36 +135,40 @@ func fetchPage(ctx context.Context, rt http.RoundTripper, path string, before pa
 	switch kind.Kind {
 	case "APIGroupDiscoveryList":
 		var list apidiscoveryv2.APIGroupDiscoveryList
-		if err := json.Unmarshal(a.body, &list); err != nil {
-			return page{}, fmt.Errorf("GET %s: read aggregated discovery: %w", path, err)
+		if err := f.decode(path, a.body, &list); err != nil {
+			return page{}, err
+		}
+		for i := range list.Items {
+			// Nothing else is of use, and there may be much.
+			list.Items[i].ObjectMeta = metav1.ObjectMeta{Name: list.Items[i].Name}
 		}
 		return page{etag: a.etag, groups: list.Items}, nil
 	case "APIGroupList":
 		var list metav1.APIGroupList
-		if err := json.Unmarshal(a.body, &list); err != nil {
-			return page{}, fmt.Errorf("GET %s: read group list: %w", path, err)
+		if err := f.decode(path, a.body, &list); err != nil {
+			return page{}, err
 		}
-		groups, err := fetchGroups(ctx, rt, list.Groups)
+		groups, err := f.groups(ctx, list.Groups)
 		return page{groups: groups}, err
 	case "APIVersions":
 		var versions metav1.APIVersions
-		if err := json.Unmarshal(a.body, &versions); err != nil {
-			return page{}, fmt.Errorf("GET %s: read versions: %w", path, err)
+		if err := f.decode(path, a.body, &versions); err != nil {
+			return page{}, err
 		}
 		core := metav1.APIGroup{}
 		for _, v := range versions.Versions {
 			core.Versions = append(core.Versions, metav1.GroupVersionForDiscovery{GroupVersion: v, Version: v})
 		}
-		groups, err := fetchGroups(ctx, rt, []metav1.APIGroup{core})
+		groups, err := f.groups(ctx, []metav1.APIGroup{core})
 		return page{groups: groups}, err
 	default:
 		return page{}, fmt.Errorf("GET %s: the answer is of kind %q, not a discovery document: is the URL that of a Kubernetes API server?", path, kind.Kind)
 	}
 }
 
-// fetchGroups asks a server that has no aggregated discovery for the resources
-// of each group version.
-func fetchGroups(ctx context.Context, rt http.RoundTripper, groups []metav1.APIGroup) ([]apidiscoveryv2.APIGroupDiscovery, error) {
+// groups asks a server that has no aggregated discovery for the resources of
+// each group version.
+func (f *fetcher) groups(ctx context.Context, groups []metav1.APIGroup) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	var out []apidiscoveryv2.APIGroupDiscovery
 	asked := 0
 	for _, g := range groups {
@@ -148,13 +178,13 @@ func fetchGroups(ctx context.Context, rt http.RoundTripper, groups []metav1.APIG
 				return nil, fmt.Errorf("the server lists more than %d group versions: the gateway takes no more of one server", maxVersions)
 			}
 			path := versionPath(g.Name, v.Version)
-			a, err := get(ctx, rt, request{path: path, accept: clientdiscovery.AcceptV1, limit: maxDiscovery})
+			a, err := get(ctx, f.rt, request{path: path, accept: clientdiscovery.AcceptV1, limit: maxDiscovery})
 			if err != nil {
 				return nil, err
 			}
 			var list metav1.APIResourceList
-			if err := json.Unmarshal(a.body, &list); err != nil {
-				return nil, fmt.Errorf("GET %s: read resource list: %w", path, err)
+			if err := f.decode(path, a.body, &list); err != nil {
+				return nil, err
 			}
 			resources, err := endpoints.ConvertGroupVersionIntoToDiscovery(list.APIResources)
 			if err != nil {

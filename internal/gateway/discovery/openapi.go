@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -10,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
 // OpenAPIDocument is what is known of one server's OpenAPI. It is never
@@ -20,7 +21,7 @@ type OpenAPIDocument struct {
 	// V2 is its OpenAPI v2; nil where nobody has asked for that yet, or it has none.
 	V2 *Swagger
 
-	v3Raw  []byte
+	v3Sum  [sha256.Size]byte // of the body that V3 was read from
 	v2ETag string
 }
 
@@ -39,14 +40,14 @@ func FetchOpenAPI(ctx context.Context, rt http.RoundTripper, path string, v2 boo
 	switch a, err := get(ctx, rt, request{path: path + "/v3", limit: maxDiscovery}); {
 	case notThere(err):
 		changed = changed || next.V3 != nil
-		next.V3, next.v3Raw = nil, nil
+		next.V3, next.v3Sum = nil, [sha256.Size]byte{}
 	case err != nil:
 		return previous, err
-	case !bytes.Equal(a.body, next.v3Raw):
+	case sha256.Sum256(a.body) != next.v3Sum:
 		if next.V3, err = readV3(a.body); err != nil {
 			return previous, fmt.Errorf("GET %s/v3: %w", path, err)
 		}
-		next.v3Raw, changed = a.body, true
+		next.v3Sum, changed = sha256.Sum256(a.body), true
 	}
 	if !v2 {
 		if changed {
@@ -85,6 +86,9 @@ func notThere(err error) bool {
 // readV3 reads the root of a server's OpenAPI v3: what it lists, and the hash
 // in the URL of each.
 func readV3(body []byte) (map[string]string, error) {
+	if weight.Of(body) > maxDecoded {
+		return nil, fmt.Errorf("read OpenAPI v3: %w", weight.ErrTooHeavy)
+	}
 	var root struct {
 		Paths map[string]struct {
 			URL string `json:"serverRelativeURL"`

@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"github.com/munnerz/goautoneg"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	openapihandler "k8s.io/kube-openapi/pkg/handler"
+
+	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
 // openapi serves the OpenAPI of all servers.
@@ -32,14 +36,14 @@ type openapi struct {
 type rendered struct {
 	json   []byte
 	etag   string
-	proto  func() ([]byte, error)
-	zipped func() []byte // of json
+	proto  func() ([]byte, error) // one at a time is made
+	zipped func() []byte          // of json
 }
 
 func render(json []byte, etag string) *rendered {
 	return &rendered{
 		json: json, etag: etag,
-		proto: sync.OnceValues(func() ([]byte, error) { return openapihandler.ToProtoBinary(json) }),
+		proto: sync.OnceValues(func() ([]byte, error) { return toProto(json) }),
 		zipped: sync.OnceValue(func() []byte {
 			var out bytes.Buffer
 			w, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed)
@@ -48,6 +52,24 @@ func render(json []byte, etag string) *rendered {
 			return out.Bytes()
 		}),
 	}
+}
+
+// mostProto is how much the merged OpenAPI v2 may weigh to be made protobuf,
+// which takes several times as much for a moment.
+const mostProto = 128 << 20
+
+var makingProto sync.Mutex // held while one is made, for its memory
+
+func toProto(json []byte) ([]byte, error) {
+	if weight.Of(json) > mostProto {
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+			Message: "the OpenAPI v2 of all servers together is too large to be made protobuf: ask for application/json, or for OpenAPI v3",
+		}}
+	}
+	makingProto.Lock()
+	defer makingProto.Unlock()
+	return openapihandler.ToProtoBinary(json)
 }
 
 // set takes in the members' OpenAPI. Only parts that have changed are touched;

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
 // Swagger is one server's OpenAPI v2. It is never changed once made.
@@ -21,6 +23,9 @@ type Swagger struct {
 
 // ReadSwagger reads an OpenAPI v2 document as far as merging needs it.
 func ReadSwagger(body []byte) (*Swagger, error) {
+	if weight.Of(body) > maxDecodedOpenAPI {
+		return nil, fmt.Errorf("read OpenAPI v2: %w", weight.ErrTooHeavy)
+	}
 	var doc struct {
 		Swagger     string                     `json:"swagger"`
 		Paths       map[string]json.RawMessage `json:"paths"`
@@ -257,10 +262,14 @@ type graph struct {
 	shared map[string]json.RawMessage
 	points map[string][]string // to what each points; filled as asked
 	sums   map[string][32]byte // of each one's own content; filled as asked
+
+	identities map[string][32]byte // filled as asked
+	walk       map[string]*walked  // visit's own
+	stack      []string            // visit's own
 }
 
 func newGraph(shared map[string]json.RawMessage) *graph {
-	return &graph{shared: shared, points: map[string][]string{}, sums: map[string][32]byte{}}
+	return &graph{shared: shared, points: map[string][]string{}, sums: map[string][32]byte{}, identities: map[string][32]byte{}, walk: map[string]*walked{}}
 }
 
 // reach adds all that a body points to, and what that points to, to a set.
@@ -294,16 +303,71 @@ func (g *graph) pointsTo(name string) []string {
 // identity is a hash of a content and of all that it points to, so that two
 // servers' equal ones may stand for each other.
 func (g *graph) identity(name string) [32]byte {
-	all := map[string]bool{name: true}
-	g.reach(g.shared[name], all)
-	sum := sha256.New()
-	sum.Write([]byte(name))
-	for _, other := range slices.Sorted(maps.Keys(all)) {
-		own := g.sum(other)
-		sum.Write([]byte(other))
-		sum.Write(own[:])
+	if _, ok := g.identities[name]; !ok {
+		g.visit(name)
 	}
-	return [32]byte(sum.Sum(nil))
+	return g.identities[name]
+}
+
+// walked is where a name is in Tarjan's walk of the graph.
+type walked struct {
+	index, low int
+	open       bool // on the stack: its component is not complete
+}
+
+// visit finds the identities of a name and of all that it leads to. Names that
+// lead to each other form a component; its hash is made of their contents, and
+// of the identities of what the component points to. That takes time in
+// proportion to the document, however long its chains are.
+func (g *graph) visit(name string) *walked {
+	w := &walked{index: len(g.walk), low: len(g.walk), open: true}
+	g.walk[name] = w
+	g.stack = append(g.stack, name)
+	for _, to := range g.pointsTo(name) {
+		if _, ok := g.shared[to]; !ok {
+			continue
+		}
+		switch next := g.walk[to]; {
+		case next == nil:
+			w.low = min(w.low, g.visit(to).low)
+		case next.open:
+			w.low = min(w.low, next.index)
+		}
+	}
+	if w.low == w.index {
+		at := len(g.stack) - 1
+		for g.stack[at] != name {
+			at--
+		}
+		g.settle(slices.Clone(g.stack[at:]))
+		g.stack = g.stack[:at]
+	}
+	return w
+}
+
+// settle gives the members of a component their identities.
+func (g *graph) settle(members []string) {
+	slices.Sort(members)
+	sum := sha256.New()
+	beyond := map[[32]byte]bool{}
+	for _, m := range members {
+		g.walk[m].open = false
+		own := g.sum(m)
+		sum.Write([]byte(m))
+		sum.Write(own[:])
+		for _, to := range g.pointsTo(m) {
+			if id, known := g.identities[to]; known {
+				beyond[id] = true
+			}
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(beyond), func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) }) {
+		sum.Write(id[:])
+	}
+	component := sum.Sum(nil)
+	for _, m := range members {
+		g.identities[m] = sha256.Sum256(append([]byte(m+"\x00"), component...))
+	}
 }
 
 func (g *graph) sum(name string) [32]byte {
