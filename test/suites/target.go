@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -28,7 +29,7 @@ type result struct {
 	failed      []string
 	skipped     []string // by the suite itself
 	unexplained []string // of those skipped, what skips.txt does not name
-	leftOut     int      // tests that skips.txt keeps from running
+	leftOut     int      // tests that skips.txt, or a suite's own list, keeps from running
 	seconds     float64
 	broken      bool // it did not build, ended without an answer, or tested nothing
 }
@@ -73,7 +74,7 @@ func (t target) test(ctx context.Context, only string) (result, error) {
 	}
 	broken := cmd.Wait() != nil
 	r := log.result(t)
-	r.leftOut = len(out)
+	r.leftOut += len(out)
 	r.broken = broken || only == "" && r.passed == 0
 	if err := ctx.Err(); err != nil {
 		return result{}, err
@@ -89,7 +90,12 @@ type testLog struct {
 	ended   map[string]string // by test: pass, fail or skip
 	output  map[string]*bytes.Buffer
 	seconds float64
+	leftOut int // as the tests say themselves, by an attribute of that name
 }
+
+// leftOut is the attribute by which a test that has a list of its own says how
+// many of others' tests it leaves out.
+const leftOut = "left-out"
 
 func newTestLog() *testLog {
 	return &testLog{ended: map[string]string{}, output: map[string]*bytes.Buffer{}}
@@ -100,6 +106,7 @@ func newTestLog() *testLog {
 func (l *testLog) add(line []byte) {
 	var event struct {
 		Action, Test, Output string
+		Key, Value           string // of an attribute
 		Elapsed              float64
 	}
 	if err := json.Unmarshal(line, &event); err != nil {
@@ -112,6 +119,10 @@ func (l *testLog) add(line []byte) {
 		l.output[event.Test].WriteString(event.Output)
 	}
 	switch event.Action {
+	case "attr":
+		if n, err := strconv.Atoi(event.Value); event.Key == leftOut && err == nil {
+			l.leftOut += n
+		}
 	case "pass", "fail", "skip":
 		if event.Test == "" {
 			l.seconds = event.Elapsed
@@ -131,7 +142,7 @@ func (l *testLog) result(t target) result {
 			}
 		}
 	}
-	r := result{target: t, seconds: l.seconds}
+	r := result{target: t, seconds: l.seconds, leftOut: l.leftOut}
 	for test, action := range l.ended {
 		switch {
 		case action == "fail" && (!parents[test] || !l.blamesChild(test)):

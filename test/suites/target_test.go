@@ -20,6 +20,8 @@ const said = `
 {"Action":"fail","Test":"TestB"}
 {"Action":"pass","Test":"TestB/sub"}
 {"Action":"pass","Test":"TestC"}
+{"Action":"attr","Test":"TestC","Key":"left-out","Value":"7"}
+{"Action":"attr","Test":"TestC","Key":"other","Value":"9"}
 not an event
 {"Action":"fail","Elapsed":2.5}
 `
@@ -30,8 +32,8 @@ func TestResult(t *testing.T) {
 		log.add([]byte(line))
 	}
 	r := log.result(target{skips: []skip{{test: "TestA/three"}, {leaveOut: true, test: "TestA/four"}}})
-	if r.good() || r.passed != 3 || r.seconds != 2.5 {
-		t.Errorf("good %v, %d passed, %v seconds", r.good(), r.passed, r.seconds)
+	if r.good() || r.passed != 3 || r.seconds != 2.5 || r.leftOut != 7 {
+		t.Errorf("good %v, %d passed, %d left out, %v seconds", r.good(), r.passed, r.leftOut, r.seconds)
 	}
 	if want := []string{"TestA/one", "TestB"}; !reflect.DeepEqual(r.failed, want) {
 		t.Errorf("failed: %v, want %v", r.failed, want)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -21,23 +22,49 @@ var sources = map[string]struct{ module, pkg string }{
 	"xb":             {".", "./cmd/xb"},
 	"kube-apiserver": {"test/suites", "k8s.io/kubernetes/cmd/kube-apiserver"},
 	"etcdctl":        {"test/suites", "go.etcd.io/etcd/etcdctl/v3"},
+	"ginkgo":         {"test/suites", "github.com/onsi/ginkgo/v2/ginkgo"},
+	"kubectl":        {"test/suites", "k8s.io/kubernetes/cmd/kubectl"},
 }
 
+// kubectlVersion is a version for kubectl, which fails at its own if it has none.
+const kubectlVersion = "-X k8s.io/component-base/version.gitVersion=v1.37.1"
+
 // Build builds a program and returns its path. One that is up to date is left
-// as it is; the first kube-apiserver takes minutes.
+// as it is; the first kube-apiserver takes minutes. Of xb, XB_BIN may name one
+// that is built already.
 func Build(t testing.TB, name string) string {
 	t.Helper()
 	source, ok := sources[name]
 	if !ok {
 		t.Fatalf("there is no program %s to build", name)
 	}
-	path := filepath.Join(repository(), ".tmp", "bin", name)
-	cmd := exec.Command("go", "build", "-o", path, source.pkg)
-	cmd.Dir = filepath.Join(repository(), source.module)
+	if given := os.Getenv("XB_BIN"); name == "xb" && given != "" {
+		return given
+	}
+	flags := []string{}
+	if name == "kubectl" {
+		flags = []string{"-ldflags", kubectlVersion}
+	}
+	return compile(t, source.module, name, "build", append(flags, source.pkg)...)
+}
+
+// BuildTest builds the tests of a package of this module, and returns the path
+// of the program.
+func BuildTest(t testing.TB, pkg string) string {
+	t.Helper()
+	return compile(t, "test/suites", path.Base(pkg)+".test", "test", "-c", "-vet=off", pkg)
+}
+
+// compile has go write a program, unless it is there and up to date.
+func compile(t testing.TB, module, name, verb string, args ...string) string {
+	t.Helper()
+	file := filepath.Join(repository(), ".tmp", "bin", name)
+	cmd := exec.Command("go", append([]string{verb, "-o", file}, args...)...)
+	cmd.Dir = filepath.Join(repository(), module)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", name, err, out)
 	}
-	return path
+	return file
 }
 
 // repository is the root of this project's source.
@@ -59,7 +86,14 @@ type Process struct {
 // has failed.
 func Start(t testing.TB, path string, args ...string) *Process {
 	t.Helper()
+	return StartWith(t, nil, path, args...)
+}
+
+// StartWith is Start with more in the environment.
+func StartWith(t testing.TB, env []string, path string, args ...string) *Process {
+	t.Helper()
 	p := &Process{t: t, name: filepath.Base(path), cmd: exec.Command(path, args...), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", p.name, err)
