@@ -20,7 +20,10 @@ WHAT is any of
   kube-apiserver         an unmodified kube-apiserver on xb etcd
   check-perf             etcdctl check perf, load s; check-perf-all: s, m and l
   robustness             etcd's own validation of a history under faults
-Nothing: all but check-perf-all.
+  kubernetes-e2e         Kubernetes' end-to-end specs against one server and against
+                         two on S3; kubernetes-e2e-short: against one, without what
+                         waits for minutes
+Nothing: all but check-perf-all and kubernetes-e2e-short.
 
 `
 
@@ -30,6 +33,9 @@ var own = map[string]target{
 	"check-perf":     {pkg: "./checkperf"},
 	"check-perf-all": {pkg: "./checkperf", env: []string{"XB_SUITE_LOADS=s,m,l"}},
 	"robustness":     {pkg: "./robustness"},
+
+	"kubernetes-e2e":       {pkg: "./e2e"},
+	"kubernetes-e2e-short": {pkg: "./e2e", flags: []string{"-short", "-skip=^TestTwoServers$"}},
 }
 
 // journals are the drivers that Kubernetes' suites run on.
@@ -52,7 +58,7 @@ func main() {
 
 func run(ctx context.Context, only string, what []string) error {
 	if len(what) == 0 {
-		what = append(slices.Clone(journals), "kube-apiserver", "check-perf", "robustness")
+		what = append(slices.Clone(journals), "kube-apiserver", "check-perf", "robustness", "kubernetes-e2e")
 	}
 	targets, err := plan(ctx, what)
 	if err != nil {
@@ -92,7 +98,7 @@ func plan(ctx context.Context, what []string) ([]target, error) {
 			}
 			targets = append(targets, suites...)
 		default:
-			return nil, fmt.Errorf("%q is not known; want any of memlog, filelog, s3log, kube-apiserver, check-perf, check-perf-all, robustness", w)
+			return nil, fmt.Errorf("%q is not known; want any of memlog, filelog, s3log, kube-apiserver, check-perf, check-perf-all, robustness, kubernetes-e2e, kubernetes-e2e-short", w)
 		}
 	}
 	return targets, nil

@@ -1,0 +1,216 @@
+// Package e2e runs Kubernetes' own end-to-end specs against xb servers, and
+// those that need a webhook in a pod with the webhook at a URL instead. It
+// holds no spec of Kubernetes.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/xbernetes/xbernetes/test/suites/program"
+)
+
+// A cluster is one server, or several on one journal.
+type cluster struct {
+	kubeconfig string // of a client whose connections go to the servers in turn
+	servers    []*rest.Config
+}
+
+// oneServer is a server on a file journal.
+func oneServer(t *testing.T) cluster {
+	t.Helper()
+	s := startServer(t, nil, "--journal", program.FileJournal(t))
+	s.awaitReady(t)
+	return cluster{kubeconfig: s.kubeconfig, servers: []*rest.Config{s.config}}
+}
+
+// twoServers are two servers on one bucket, with credentials each, and a
+// balancer in front of them that gives each connection to the next server, as
+// in front of any highly available Kubernetes: a client and the kubectl that it
+// starts seldom ask the same server.
+func twoServers(t *testing.T) cluster {
+	t.Helper()
+	store := startStore(t)
+	vendor := startServer(t, store.credentials("vendor"), "--journal", store.journal, "--trim", "always")
+	vendor.awaitReady(t) // the first server of a bucket makes what all have
+	tenant := startServer(t, store.credentials("tenant"), "--journal", store.journal)
+	tenant.awaitReady(t)
+	return cluster{
+		kubeconfig: balance(t, vendor, tenant),
+		servers:    []*rest.Config{vendor.config, tenant.config},
+	}
+}
+
+// A server is one xb server.
+type server struct {
+	process    *program.Process
+	address    string
+	kubeconfig string
+	config     *rest.Config // set once it is ready
+}
+
+// startServer starts a server on a free port of loopback.
+func startServer(t *testing.T, env []string, flags ...string) *server {
+	t.Helper()
+	dir := t.TempDir()
+	s := &server{address: freeAddress(t), kubeconfig: filepath.Join(dir, "kubeconfig")}
+	args := append([]string{"server", "--data-dir", dir, "--listen", s.address, "--kubeconfig", s.kubeconfig}, flags...)
+	s.process = program.StartWith(t, env, program.Build(t, "xb"), args...)
+	return s
+}
+
+func (s *server) awaitReady(t *testing.T) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-s.process.Ended():
+			return false, errors.New("it ended")
+		default:
+		}
+		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+		if err != nil {
+			return false, nil // it is not written yet
+		}
+		config.QPS = -1
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return false, err
+		}
+		s.config = config
+		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("the server at %s is not ready: %v", s.address, err)
+	}
+}
+
+// A store is an object store with a bucket that two accounts share.
+type store struct {
+	journal  string
+	accounts []account
+}
+
+type account struct {
+	Name      string `json:"name"`
+	AccessKey string `json:"accessKey"`
+	SecretKey string `json:"secretKey"`
+}
+
+func startStore(t *testing.T) store {
+	t.Helper()
+	s := store{accounts: []account{{"vendor", "VENDOR", "the vendor's secret"}, {"tenant", "TENANT", "the tenant's secret"}}}
+	dir := t.TempDir()
+	data, err := json.Marshal(s.accounts) // the first owns the bucket
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "accounts.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := freeAddress(t)
+	process := program.Start(t, program.Build(t, "xb"), "dev", "store", "--dir", filepath.Join(dir, "objects"), "--listen", address, "--bucket", "shared", "--accounts", file)
+	process.AwaitLine("Object store at ")
+	s.journal = "s3://shared/e2e?region=us-east-1&endpoint=http://" + address
+	return s
+}
+
+// credentials is the environment in which a server is that account.
+func (s store) credentials(name string) []string {
+	for _, a := range s.accounts {
+		if a.Name == name {
+			return []string{"AWS_ACCESS_KEY_ID=" + a.AccessKey, "AWS_SECRET_ACCESS_KEY=" + a.SecretKey}
+		}
+	}
+	panic("the store has no account " + name)
+}
+
+// balance passes connections on to the servers in turn, and writes a kubeconfig
+// of the first server's administrator, whom all know, that trusts them all.
+func balance(t *testing.T, servers ...*server) (kubeconfig string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var next atomic.Uint64
+	var open sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	open.Go(func() {
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			to := servers[next.Add(1)%uint64(len(servers))].address
+			open.Go(func() { pass(ctx, conn, to) })
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		lis.Close()
+		open.Wait()
+	})
+
+	config, err := clientcmd.LoadFromFile(servers[0].kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var authorities [][]byte
+	for _, s := range servers {
+		authorities = append(authorities, s.config.CAData)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://" + lis.Addr().String()
+		c.CertificateAuthorityData = bytes.Join(authorities, []byte("\n"))
+	}
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+// pass passes bytes on both ways, until one side has ended or ctx has.
+func pass(ctx context.Context, from net.Conn, address string) {
+	defer from.Close()
+	to, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	defer context.AfterFunc(ctx, func() { from.Close(); to.Close() })()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[0], way[1]) // how it ended is for the two sides to say
+			way[0].(*net.TCPConn).CloseWrite()
+		})
+	}
+	both.Wait()
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	return lis.Addr().String()
+}
