@@ -99,8 +99,7 @@ func (s *site) register(t *testing.T, kind, name string, hooks ...admissionregis
 func (s *site) awaitInForce(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, "the configuration is in force", func(ctx context.Context) error {
-		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "marker-", Labels: map[string]string{marker: name}}}
-		_, err := s.asked.kube.CoreV1().ConfigMaps(s.namespace).Create(ctx, configMap, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		err := s.tryMarker(ctx, name)
 		if err == nil {
 			return errors.New("a marker is not denied yet")
 		}
@@ -109,6 +108,19 @@ func (s *site) awaitInForce(t *testing.T, name string) {
 		}
 		return nil
 	})
+}
+
+// awaitGone waits until a configuration is not in force any more.
+func (s *site) awaitGone(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, "the configuration is gone", func(ctx context.Context) error { return s.tryMarker(ctx, name) })
+}
+
+// tryMarker asks for a marker of a configuration, by dry run.
+func (s *site) tryMarker(ctx context.Context, name string) error {
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "marker-", Labels: map[string]string{marker: name}}}
+	_, err := s.asked.kube.CoreV1().ConfigMaps(s.namespace).Create(ctx, configMap, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
 }
 
 // create asks for a ConfigMap with these keys and values.
@@ -376,16 +388,6 @@ func honorTimeout(t *testing.T, s *site) {
 		}
 		s.awaitGone(t, name)
 	}
-}
-
-// awaitGone waits until a configuration is not in force any more.
-func (s *site) awaitGone(t *testing.T, name string) {
-	t.Helper()
-	eventually(t, "the configuration is gone", func(ctx context.Context) error {
-		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "marker-", Labels: map[string]string{marker: name}}}
-		_, err := s.asked.kube.CoreV1().ConfigMaps(s.namespace).Create(ctx, configMap, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	})
 }
 
 func (s *site) awaitDenied(t *testing.T) {
