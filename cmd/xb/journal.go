@@ -8,6 +8,8 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/fsck"
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog"
+	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
 func newJournalCommand(logs *logFlags) *cobra.Command {
@@ -18,7 +20,7 @@ func newJournalCommand(logs *logFlags) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newDumpCommand(logs), newTailCommand(logs))
+	cmd.AddCommand(newDumpCommand(logs), newTailCommand(logs), newAcceptLossCommand(logs))
 	return cmd
 }
 
@@ -54,14 +56,73 @@ func (f *dumpFlags) run(cmd *cobra.Command, logs *logFlags, prepare func(journal
 	return fsck.Dump(cmd.Context(), store, cmd.OutOrStdout(), f.opts)
 }
 
+func (f *dumpFlags) salvage(cmd *cobra.Command) error {
+	if f.opts.Format = fsck.Format(f.output); f.opts.Format != fsck.Text && f.opts.Format != fsck.JSON {
+		return fmt.Errorf("-o is %q; want text or json", f.output)
+	}
+	u, err := parseJournalURL(f.url)
+	if err != nil {
+		return err
+	}
+	if u.Scheme != "file" {
+		return fmt.Errorf("--salvage reads the files of a file journal; each record of %s is an object of its own, and dump reads those that are there", u.Redacted())
+	}
+	return fsck.DumpRecords(cmd.OutOrStdout(), f.opts, func(yield func(journal.Slot, []byte, string) error) error {
+		return filelog.Salvage(u.Path, yield)
+	})
+}
+
+func newAcceptLossCommand(logs *logFlags) *cobra.Command {
+	var url string
+	cmd := &cobra.Command{
+		Use:   "accept-loss --journal URL",
+		Short: "Make a journal that has lost its end go on from what is left",
+		Long: `Make a journal that has lost its end go on from what is left. What the missing
+records said is lost for good, though clients were told that it was stored:
+put the end back from a copy instead, if there is one. Copy the journal first,
+and stop every server of it. A damaged or missing record before the end is not
+accepted. Clients that watched the lost changes must list again.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			store, err := openStoreAs(cmd.Context(), url, log, filelog.Options{AcceptLoss: true})
+			if err != nil {
+				return err
+			}
+			defer store.Close()
+			tail, err := fsck.Last(cmd.Context(), store)
+			if err != nil {
+				return err
+			}
+			dropped, err := replica.DropSnapshotsAbove(cmd.Context(), store, tail)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "journal %s ends with slot %d now; %d snapshots of later slots were deleted\n", store.Info().ID, tail, len(dropped))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&url, "journal", "", journalHelp)
+	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
+	return cmd
+}
+
 func newDumpCommand(logs *logFlags) *cobra.Command {
 	f := &dumpFlags{}
 	var from, to uint64
+	var salvage bool
 	cmd := &cobra.Command{
 		Use:   "dump --journal URL",
 		Short: "Print the records of a journal, a line each",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if salvage {
+				f.opts.From, f.opts.To = journal.Slot(from), journal.Slot(to)
+				return f.salvage(cmd)
+			}
 			return f.run(cmd, logs, func(journal.Store) error {
 				f.opts.From, f.opts.To = journal.Slot(from), journal.Slot(to)
 				return nil
@@ -69,6 +130,7 @@ func newDumpCommand(logs *logFlags) *cobra.Command {
 		},
 	}
 	f.register(cmd)
+	cmd.Flags().BoolVar(&salvage, "salvage", false, "print every whole record of a file journal that is too damaged to be opened, in the order of its files")
 	cmd.Flags().Uint64Var(&from, "from", 0, "first slot (default the first that there is)")
 	cmd.Flags().Uint64Var(&to, "to", 0, "last slot (default the last that there is)")
 	return cmd

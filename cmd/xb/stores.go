@@ -30,6 +30,11 @@ type backend struct {
 
 // openStore opens the journal that rawURL names, and creates it if it is not there.
 func openStore(ctx context.Context, rawURL string, log *slog.Logger) (backend, error) {
+	return openStoreAs(ctx, rawURL, log, filelog.Options{})
+}
+
+// openStoreAs is openStore, with options for a file journal.
+func openStoreAs(ctx context.Context, rawURL string, log *slog.Logger, file filelog.Options) (backend, error) {
 	u, err := parseJournalURL(rawURL)
 	if err != nil {
 		return backend{}, err
@@ -37,7 +42,8 @@ func openStore(ctx context.Context, rawURL string, log *slog.Logger) (backend, e
 	switch u.Scheme {
 	case "file":
 		complainOfExposed(log, u.Path)
-		store, err := filelog.Open(ctx, u.Path, filelog.Options{Logger: log})
+		file.Logger = log
+		store, err := filelog.Open(ctx, u.Path, file)
 		return backend{Store: store}, err
 	case "s3":
 		cfg, err := s3log.ParseURL(u)

@@ -51,6 +51,31 @@ func Dump(ctx context.Context, store journal.Journal, w io.Writer, opts DumpOpti
 	return err
 }
 
+// DumpRecords is Dump for records that somebody else reads: each calls its argument
+// with one record after the other, or with slot 0 for none, and with what could not
+// be read before it.
+func DumpRecords(w io.Writer, opts DumpOptions, each func(func(slot journal.Slot, rec []byte, gap string) error) error) error {
+	d := dumper{w: w, opts: opts}
+	return each(func(slot journal.Slot, rec []byte, gap string) error {
+		if gap != "" {
+			if err := d.write(&entry{slot: slot, bad: fmt.Errorf("%s: %w", gap, journal.ErrCorrupt)}); err != nil {
+				return err
+			}
+		}
+		if slot == 0 || slot < opts.From || opts.To > 0 && slot > opts.To {
+			return nil
+		}
+		e := decodeEntry(headID(rec), slot, rec)
+		return d.write(&e)
+	})
+}
+
+// headID is the journal that a record says it is of.
+func headID(rec []byte) journal.ID {
+	h, _, _ := record.Parse(rec) //nolint:errcheck // what is wrong with it is told where it is decoded
+	return h.Journal
+}
+
 type dumper struct {
 	id   journal.ID
 	w    io.Writer

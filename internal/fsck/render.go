@@ -8,7 +8,7 @@ import (
 
 // advice is what to do about findings, by code; what is not here needs nothing.
 var advice = map[Code]string{
-	Unopenable:       "Stop the servers of this journal. Put the damaged file back from a copy, or go on from a copy of the whole journal.",
+	Unopenable:       "Stop the servers of this journal. Put the damaged file back from a copy, or go on from a copy of the whole journal. What can still be read, xb journal dump --salvage prints. If only the end is missing and there is no copy, xb journal accept-loss goes on without it.",
 	CorruptSlot:      "Stop the servers of this journal. Put the slot back from a copy; servers that start now can only start from a snapshot behind it.",
 	LostSlots:        "Stop the servers of this journal at once, before they fill the slot again. Put it back from a copy or an older version of the bucket.",
 	TrimmedUnasked:   "Find out who deleted the slots. If that was not meant, put them back from a copy.",
@@ -21,7 +21,7 @@ var advice = map[Code]string{
 	SnapshotUnusable: "Servers pass it over and start from an older one or from slot 1. Nothing is lost while the journal has its slots.",
 	SnapshotDisputed: "No server starts from it, and newer ones take its place. One server had a wrong state: it has stopped, and its log says so. If it happens again, look at the memory of that machine.",
 	SnapshotDiffers:  "Stop the servers. Delete the blobs of this snapshot, so that none starts from it, and start them again: they go by the journal.",
-	SnapshotPastTail: "The end of the journal is lost, with writes that clients were told of. Stop the servers, and put the slots back from a copy.",
+	SnapshotPastTail: "The end of the journal is lost, with writes that clients were told of. Stop the servers, and put the slots back from a copy; if there is none, xb journal accept-loss goes on without them.",
 	OrphanBlobs:      "Servers delete them once newer snapshots are there. They cost space and no more.",
 }
 

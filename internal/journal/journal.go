@@ -45,6 +45,9 @@ var (
 	ErrNoBlob = errors.New("no such blob")
 	// ErrNewerFormat: the journal was written by a newer xbernetes.
 	ErrNewerFormat = errors.New("journal has a newer format")
+	// ErrOlderFormat: the journal was written by an xbernetes before the first
+	// release, and cannot be read any more.
+	ErrOlderFormat = errors.New("journal has an older format")
 	// ErrCorrupt: stored bytes do not match their checksum.
 	ErrCorrupt = errors.New("journal is corrupt")
 )

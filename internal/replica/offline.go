@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
@@ -41,4 +42,28 @@ func (p SnapshotPolicy) Weight(record int) int64 {
 		p.RecordWeight = defaultRecordWeight
 	}
 	return int64(record) + p.RecordWeight
+}
+
+// DropSnapshotsAbove deletes the snapshots of later slots than the journal has, and
+// returns those slots. It is for a journal whose end is lost, and known to be.
+func DropSnapshotsAbove(ctx context.Context, blobs journal.Blobs, tail journal.Slot) (dropped []journal.Slot, err error) {
+	names, err := blobs.ListBlobs(ctx, SnapshotPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	for _, slot := range SnapshotSlots(names) {
+		if slot > tail {
+			dropped = append(dropped, slot)
+		}
+	}
+	manifestsFirst(names)
+	for _, name := range names {
+		if name < snapshotDir(tail+1) {
+			continue
+		}
+		if err := blobs.DeleteBlob(ctx, name); err != nil {
+			return dropped, fmt.Errorf("delete blob of a snapshot: %w", err)
+		}
+	}
+	return dropped, nil
 }

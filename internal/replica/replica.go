@@ -30,6 +30,8 @@ var (
 	ErrUnavailable = errors.New("journal is unavailable")
 	// ErrStopped: the replica is not running. The request was not proposed.
 	ErrStopped = errors.New("replica is stopped")
+	// ErrLostEnd: the journal ends before a slot that it is known to have held.
+	ErrLostEnd = errors.New("the end of the journal is missing")
 	// ErrDiverged: this replica's state at a slot differs from the one that
 	// another recorded. Run ends with it; nothing is served from here on.
 	ErrDiverged = errors.New("state diverged")

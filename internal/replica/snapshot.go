@@ -217,16 +217,21 @@ func (r *Replica) dropSnapshots(ctx context.Context, sure journal.Slot) {
 	}
 	oldest := snapshotDir(min(slots[KeepSnapshots-1], sure))
 	old := slices.DeleteFunc(names, func(name string) bool { return name >= oldest })
-	// Manifests first: a snapshot without one is none.
-	slices.SortStableFunc(old, func(a, b string) int {
-		return strings.Compare(path.Base(b), path.Base(a)) // hashes sort below "manifest.json"
-	})
+	manifestsFirst(old)
 	for _, name := range old {
 		if err := r.cfg.Store.DeleteBlob(ctx, name); err != nil {
 			r.log.Debug("old snapshot stays", "blob", name, "error", err)
 			return
 		}
 	}
+}
+
+// manifestsFirst puts the names of blobs into the order in which they are deleted: a
+// snapshot without a manifest is none.
+func manifestsFirst(names []string) {
+	slices.SortStableFunc(names, func(a, b string) int {
+		return strings.Compare(path.Base(b), path.Base(a)) // hashes sort below "manifest.json"
+	})
 }
 
 func snapshotDir(slot journal.Slot) string {
@@ -289,12 +294,37 @@ func (l *loop) restoreNewest(slots []journal.Slot) error {
 			l.log.Warn("snapshot is not usable; trying another one", "slot", uint64(slot), "error", err)
 			continue
 		}
+		if err := l.reaches(slot); err != nil {
+			return err
+		}
 		l.state, l.chains = loaded.State, loaded.Chains
 		l.snaps.own[slot] = ownHash{sum: loaded.Hash, loaded: true}
 		l.log.Info("snapshot restored", "slot", uint64(slot), "revision", int64(l.state.Revision()))
 		return nil
 	}
 	return nil
+}
+
+// reaches fails if the journal ends before slot, of which there is a snapshot: then
+// records are missing that clients were told of, and whatever were appended would
+// take their place.
+func (l *loop) reaches(slot journal.Slot) error {
+	wait := newPatience(l.Replica, "read")
+	defer wait.over()
+	for {
+		recs, err := l.readOnce(wait, slot, 1)
+		switch {
+		case errors.Is(err, journal.ErrTrimmed) || len(recs) > 0:
+			return nil
+		case errors.Is(err, journal.ErrClosed), errors.Is(err, journal.ErrCorrupt):
+			return err
+		case err == nil:
+			return fmt.Errorf("there is a snapshot of slot %d, and the journal ends before: %w; put it back from a copy, or go on without it, for good, by xb journal accept-loss", slot, ErrLostEnd)
+		}
+		if err := wait.pause(l.ctx, err); err != nil {
+			return err
+		}
+	}
 }
 
 // loadSnapshot tries until the store has answered. What a journal was trimmed

@@ -112,6 +112,7 @@ func TestDamage(t *testing.T) {
 			maps.DeleteFunc(d.names, func(name string, _ *inode) bool { return strings.HasSuffix(name, ".log") })
 		}, journal.ErrCorrupt, "holds slot 1 is missing"},
 		{"a segment in the middle is missing", func(d *memFS) { delete(d.names, nthSegment(d, 1)) }, journal.ErrCorrupt, nthSegmentName},
+		{"the last segment is missing", func(d *memFS) { delete(d.names, lastSegment(d)) }, journal.ErrCorrupt, "is missing: the log had records up to slot"},
 		{"a segment is empty", func(d *memFS) { d.names[lastSegment(d)].data = nil }, journal.ErrCorrupt, "not the start of a segment"},
 		{"a segment has another's name", func(d *memFS) {
 			d.names[lastSegment(d)].data = bytes.Clone(d.names[nthSegment(d, 0)].data)
@@ -239,7 +240,7 @@ func FuzzMeta(f *testing.F) {
 		if err == nil && m.floor == 0 {
 			t.Fatal("floor 0 was accepted")
 		}
-		if err != nil && !errors.Is(err, journal.ErrCorrupt) && !errors.Is(err, journal.ErrNewerFormat) {
+		if err != nil && !errors.Is(err, journal.ErrCorrupt) && !errors.Is(err, journal.ErrNewerFormat) && !errors.Is(err, journal.ErrOlderFormat) {
 			t.Fatalf("decodeMeta = %v", err)
 		}
 	})

@@ -31,6 +31,9 @@ type Options struct {
 	// between 4 KiB and 1 GiB, 64 MiB if 0. It may differ from one Open to the
 	// next.
 	SegmentSize int64
+	// AcceptLoss opens a log whose end is known to be missing, as it is, and
+	// makes that its end: what the missing records said is lost for good.
+	AcceptLoss bool
 	// Logger hears of repairs. nil: no one.
 	Logger *slog.Logger
 
@@ -180,6 +183,10 @@ func (l *Log) room(slot journal.Slot, size int64) (seg *segment, err error) {
 		if err != nil {
 			return nil, err
 		}
+		// Before anything goes into it: it must not be missed unseen.
+		if err := writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: l.floor, last: slot, tail: slot - 1}); err != nil {
+			return nil, errors.Join(err, next.close())
+		}
 		next.limit = l.opts.SegmentSize
 		l.rolling = false
 		l.install(next, slot)
@@ -313,7 +320,7 @@ func (l *Log) trim(ctx context.Context, before journal.Slot) (deleted int, err e
 		return 0, fmt.Errorf("the tail is at %d", l.next-1)
 	}
 	if before > l.floor {
-		if err := writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: before}); err != nil {
+		if err := writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: before, last: l.segs[len(l.segs)-1].first, tail: l.next - 1}); err != nil {
 			return 0, err
 		}
 		deleted = int(before - l.floor)
@@ -373,6 +380,9 @@ func (l *Log) markEnd() {
 	_, err := seg.file.WriteAt(mark, seg.end)
 	if err == nil {
 		err = seg.file.Sync()
+	}
+	if err == nil {
+		err = l.noteEnd()
 	}
 	if err != nil {
 		l.log.Warn("the journal was closed without a mark of its end", "dir", l.dir, "error", err)

@@ -12,10 +12,13 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-// meta is the content of meta.json.
+// meta is the content of meta.json. What it says of the end of the log was true
+// when it was written, and the log only grows: one that ends before has lost its end.
 type meta struct {
 	id    journal.ID
 	floor journal.Slot
+	last  journal.Slot // the first slot of the last segment
+	tail  journal.Slot // the last slot that was held
 }
 
 // metaJSON is meta as it is written.
@@ -23,16 +26,18 @@ type metaJSON struct {
 	Format int          `json:"format"`
 	ID     string       `json:"id"`
 	Floor  journal.Slot `json:"floor"`
-	// CRC32C is the checksum of the other three, in hex.
+	Last   journal.Slot `json:"last"`
+	Tail   journal.Slot `json:"tail"`
+	// CRC32C is the checksum of the others, in hex.
 	CRC32C string `json:"crc32c"`
 }
 
 func (j metaJSON) sum() string {
-	return fmt.Sprintf("%08x", crc32.Checksum(fmt.Appendf(nil, "%d %s %d", j.Format, j.ID, j.Floor), castagnoli))
+	return fmt.Sprintf("%08x", crc32.Checksum(fmt.Appendf(nil, "%d %s %d %d %d", j.Format, j.ID, j.Floor, j.Last, j.Tail), castagnoli))
 }
 
 func writeMeta(fs vfs, dir string, m meta) error {
-	j := metaJSON{Format: journal.FormatVersion, ID: m.id.String(), Floor: m.floor}
+	j := metaJSON{Format: journal.FormatVersion, ID: m.id.String(), Floor: m.floor, Last: m.last, Tail: m.tail}
 	j.CRC32C = j.sum()
 	text, err := json.Marshal(j)
 	if err != nil {
@@ -64,9 +69,12 @@ func decodeMeta(text []byte) (meta, error) {
 	if j.Format > journal.FormatVersion {
 		return meta{}, fmt.Errorf("format %d, this xb reads up to %d: %w", j.Format, journal.FormatVersion, journal.ErrNewerFormat)
 	}
+	if j.Format > 0 && j.Format < journal.FormatVersion {
+		return meta{}, fmt.Errorf("format %d, this xb reads %d: %w", j.Format, journal.FormatVersion, journal.ErrOlderFormat)
+	}
 	id, err := hex.DecodeString(j.ID)
-	m := meta{floor: j.Floor}
-	if err != nil || len(id) != len(m.id) || j.Format < 1 || j.Floor < 1 || j.CRC32C != j.sum() {
+	m := meta{floor: j.Floor, last: j.Last, tail: j.Tail}
+	if err != nil || len(id) != len(m.id) || j.Format < 1 || j.Floor < 1 || j.Last < 1 || j.CRC32C != j.sum() {
 		return meta{}, fmt.Errorf("this is not what xb writes, or not any more: %w", journal.ErrCorrupt)
 	}
 	copy(m.id[:], id)
@@ -95,4 +103,18 @@ func readFile(fs vfs, path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	return data, nil
+}
+
+// lost says what of the log is known to be missing: segs are its segments, next
+// the slot after the last record found.
+func (m meta) lost(dir string, segs []*segment, next journal.Slot) error {
+	if last := segs[len(segs)-1].first; last < m.last {
+		return fmt.Errorf("%s is missing: the log had records up to slot %d at least, and ends with slot %d: %w",
+			segmentPath(dir, m.last), m.tail, next-1, journal.ErrCorrupt)
+	}
+	if next <= m.tail {
+		return fmt.Errorf("the log ends with slot %d, and slot %d had been written: the end of %s is missing: %w",
+			next-1, m.tail, segs[len(segs)-1].path, journal.ErrCorrupt)
+	}
+	return nil
 }

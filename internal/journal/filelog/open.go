@@ -99,7 +99,9 @@ func explain(dir string, err error) error {
 	case errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("%w: choose a directory", err)
 	case errors.Is(err, journal.ErrCorrupt):
-		return fmt.Errorf("%w; nothing was changed: put an undamaged copy of the file in its place, or see what can be read with xb fsck", err)
+		return fmt.Errorf("%w; nothing was changed: put an undamaged copy of the file in its place; if there is none and only the end is missing, xb journal accept-loss makes the journal end where it does now; what is whole, xb journal dump --salvage prints", err)
+	case errors.Is(err, journal.ErrOlderFormat):
+		return fmt.Errorf("%w: use the xb that wrote it; nothing was changed", err)
 	case errors.Is(err, journal.ErrNewerFormat):
 		return fmt.Errorf("%w: use the xb that wrote it, or a newer one; nothing was changed", err)
 	}
@@ -125,6 +127,9 @@ func (l *Log) recover() error {
 		return err
 	}
 	l.next = last.first + journal.Slot(len(last.scan.offsets)-1)
+	if err := m.lost(l.dir, l.segs, l.next); err != nil && !l.opts.AcceptLoss {
+		return err
+	}
 	if l.next < m.floor {
 		return last.damage(corrupt(last.end, "the log ends with slot %d, and everything before slot %d was trimmed", l.next-1, m.floor))
 	}
@@ -135,6 +140,9 @@ func (l *Log) recover() error {
 		}
 	}
 	if err := l.settle(last); err != nil {
+		return err
+	}
+	if err := l.noteEnd(); err != nil {
 		return err
 	}
 	l.removeTemporary()
@@ -228,6 +236,9 @@ func (l *Log) repair() error {
 	}
 	seg.limit = max(l.opts.SegmentSize, seg.end)
 	next := first + journal.Slot(len(recs))
+	if err := writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: l.floor, last: first, tail: next - 1}); err != nil {
+		return fmt.Errorf("repair after a failed write: %w", errors.Join(err, seg.close()))
+	}
 	l.log.Warn("repaired the journal after a failed write", "file", seg.path, "first", first, "next", next)
 	l.install(seg, next)
 	l.suspect = false
@@ -268,6 +279,12 @@ func (l *Log) salvage(old *segment) (first journal.Slot, recs [][]byte, err erro
 	return first, recs, nil
 }
 
+// noteEnd writes down where the log ends now, so that its end cannot go unseen.
+// The caller holds the writer's token.
+func (l *Log) noteEnd() error {
+	return writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: l.floor, last: l.segs[len(l.segs)-1].first, tail: l.next - 1})
+}
+
 // create makes a journal in a directory that has none. meta.json comes last:
 // with it the journal exists, without it nothing was ever stored.
 func (l *Log) create() error {
@@ -287,7 +304,7 @@ func (l *Log) create() error {
 	}
 	seg.limit = l.opts.SegmentSize
 	l.segs, l.floor, l.next = []*segment{seg}, 1, 1
-	return writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: 1})
+	return l.noteEnd()
 }
 
 // mustBeUnborn returns an error if there is more than a creation that was

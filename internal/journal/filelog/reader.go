@@ -165,13 +165,20 @@ func (r *Reader) refreshOnce() error {
 		}
 		return err
 	}
+	next := last.first + journal.Slot(len(last.scan.offsets)-1)
+	if err := m.lost(r.dir, segs, next); err != nil {
+		if !slices.Contains(old, last) {
+			_ = last.close() // it was only read from
+		}
+		return err
+	}
 	for _, o := range old {
 		if !slices.Contains(segs, o) {
 			_ = o.close() // it was only read from
 		}
 	}
 	r.segs, r.floor = segs, m.floor
-	r.next = last.first + journal.Slot(len(last.scan.offsets)-1)
+	r.next = next
 	return nil
 }
 

@@ -1,0 +1,68 @@
+package replica_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/replica"
+)
+
+// beside is a journal with the blobs of another: what putting back an old copy of
+// the one and not of the other makes.
+type beside struct {
+	journal.Store
+	blobs journal.Store
+}
+
+func (b beside) Info() journal.Info { return b.blobs.Info() }
+func (b beside) GetBlob(ctx context.Context, name string) ([]byte, error) {
+	return b.blobs.GetBlob(ctx, name)
+}
+func (b beside) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
+	return b.blobs.ListBlobs(ctx, prefix)
+}
+
+// TestSnapshotAboveTheTail: a journal that ends before its newest snapshot has lost
+// its end. Nothing is served, and nothing is appended, that would take its place.
+func TestSnapshotAboveTheTail(t *testing.T) {
+	whole := memlog.New(memlog.Options{})
+	r, stop := start(t, whole.Open(), func(c *replica.Config) { c.Snapshots.EveryBytes = 4 << 10 })
+	for i := range 200 {
+		propose(t, r, put(fmt.Sprintf("k%d", i%10), fmt.Sprint(i)))
+	}
+	stop()
+	short := memlog.New(memlog.Options{})
+	recs, err := whole.Open().Read(t.Context(), 1, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, rec := range recs {
+		if err := short.Open().Append(t.Context(), journal.Slot(i+1), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := replica.New(replica.Config{
+		Store:    beside{short.Open(), whole.Open()},
+		Notifier: notify.NewPolling(time.Second, time.Second),
+		Logger:   slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it served, before
+	defer cancel()
+	err = again.Run(ctx)
+	if !errors.Is(err, replica.ErrLostEnd) {
+		t.Fatalf("Run = %v, want it to say what is missing", err)
+	}
+	if dropped, err := replica.DropSnapshotsAbove(t.Context(), whole.Open(), 5); err != nil || len(dropped) == 0 {
+		t.Fatalf("dropped the snapshots of slots %v, %v", dropped, err)
+	}
+	if r := run(t, beside{short.Open(), whole.Open()}, nil); propose(t, r, put("on", "v")).Revision > 10 {
+		t.Error("the state is not that of the first 5 slots")
+	}
+}
