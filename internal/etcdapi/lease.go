@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -66,7 +67,33 @@ func (s *service) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	}
 }
 
+// keepAlives bounds the questions of one stream that are answered together.
+const keepAlives = 256
+
+// keepAlive answers a stream's questions in their order. All that have come while
+// the ones before were answered are proposed at once, and share a record: at a
+// journal that is far away, a client with many leases would lose them if each had
+// to wait for the one before.
 func (s *service) keepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	asked, ended := make(chan mvcc.LeaseID, keepAlives), make(chan error, 1)
+	go func() {
+		defer close(asked)
+		ended <- receiveKeepAlives(stream, asked)
+	}()
+	for id := range asked {
+		ids := []mvcc.LeaseID{id}
+		for len(asked) > 0 {
+			ids = append(ids, <-asked)
+		}
+		if err := s.renewAll(stream, ids); err != nil {
+			return err
+		}
+	}
+	return <-ended
+}
+
+// receiveKeepAlives passes questions on until the stream ends.
+func receiveKeepAlives(stream pb.Lease_LeaseKeepAliveServer, asked chan<- mvcc.LeaseID) error {
 	for {
 		r, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -75,36 +102,52 @@ func (s *service) keepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 		if err != nil {
 			return err
 		}
-		resp := &pb.LeaseKeepAliveResponse{ID: r.ID}
-		if resp.Header, resp.TTL, err = s.renew(stream.Context(), mvcc.LeaseID(r.ID)); err != nil {
-			return err
-		}
-		if err := stream.Send(resp); err != nil {
-			return err
+		select {
+		case asked <- mvcc.LeaseID(r.ID):
+		case <-stream.Context().Done():
+			return stream.Context().Err()
 		}
 	}
 }
 
-// renew renews a lease, and returns its time to live; 0 if there is none. The
-// head is from before the renewal, so that a client never sees a lease alive
-// at a revision at which it was already gone.
-func (s *service) renew(ctx context.Context, id mvcc.LeaseID) (*pb.ResponseHeader, int64, error) {
-	header := s.header(s.replica.View().Revision())
+// renewAll renews leases at once, each once, and answers in order.
+func (s *service) renewAll(stream pb.Lease_LeaseKeepAliveServer, ids []mvcc.LeaseID) error {
+	type renewal struct {
+		resp *pb.LeaseKeepAliveResponse
+		err  error
+	}
+	renewals := map[mvcc.LeaseID]*renewal{}
+	var all sync.WaitGroup
+	for _, id := range ids {
+		if renewals[id] != nil {
+			continue
+		}
+		r := &renewal{}
+		renewals[id] = r
+		all.Go(func() { r.resp, r.err = s.renew(stream.Context(), id) })
+	}
+	all.Wait()
+	for _, id := range ids {
+		r := renewals[id]
+		if r.err != nil {
+			return r.err
+		}
+		if err := stream.Send(r.resp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renew renews a lease; the time to live is 0 if there is none. The answer is
+// that of the moment of the renewal, so that a client never sees a lease alive at
+// a revision at which it was already gone.
+func (s *service) renew(ctx context.Context, id mvcc.LeaseID) (*pb.LeaseKeepAliveResponse, error) {
 	res, err := s.replica.Propose(ctx, &mvcc.Request{Kind: mvcc.LeaseRenew, Lease: id})
 	if err != nil {
-		return nil, 0, rpcError(err)
+		return nil, rpcError(err)
 	}
-	if errors.Is(res.Err, mvcc.ErrLeaseNotFound) {
-		return header, 0, nil
-	}
-	lease, err := s.replica.Lease(ctx, id)
-	if errors.Is(err, mvcc.ErrLeaseNotFound) {
-		return header, 0, nil
-	}
-	if err != nil {
-		return nil, 0, rpcError(err)
-	}
-	return header, int64(lease.TTL.Seconds()), nil
+	return &pb.LeaseKeepAliveResponse{Header: s.header(res.Revision), ID: int64(id), TTL: res.TTL}, nil
 }
 
 // LeaseTimeToLive implements etcdserverpb.LeaseServer. A lease that is gone is

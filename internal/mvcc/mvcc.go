@@ -193,6 +193,7 @@ type Result struct {
 	Succeeded bool     // Txn: the compares held
 	Revision  Revision // of the state after the request
 	Ops       []OpResult
+	TTL       int64 // LeaseRenew: the time to live that the lease was granted with, in seconds
 }
 
 // OpResult is the outcome of one operation.

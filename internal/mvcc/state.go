@@ -178,7 +178,7 @@ func (s *State) apply(r *Request, res *Result, answers bool) {
 			res.Err = ErrLeaseNotFound
 			return
 		}
-		l.since = s.slot
+		l.since, res.TTL = s.slot, l.ttl
 	case LeaseExpire:
 		if l := s.leases[r.Lease]; l != nil && l.since == r.Since {
 			res.Err = s.revoke(r.Lease)
