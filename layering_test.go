@@ -69,6 +69,7 @@ var rules = []rule{
 		[]string{apimachinery, apiserver, clientGo, prometheus, "golang.org/x/sync/..."}},
 	{"internal/gateway/backend", "speaks to one registered server, and knows no other", []string{"api/aggregation/v1alpha1", "internal/weight"},
 		[]string{apimachinery, apiserver, "k8s.io/component-base/tracing/...", "go.opentelemetry.io/otel/trace", "golang.org/x/sync/..."}},
+	{"internal/gateway/canonical", "reads requests, and judges and sends none", nil, []string{apimachinery, apiserver, "sigs.k8s.io/yaml"}},
 	{"internal/gateway/conformance", "checks any API server, and knows no gateway", []string{"internal/weight"}, []string{kubeAPI, apimachinery, clientGo}},
 	{"internal/gateway/discovery", "merges documents, whoever they come from", []string{"internal/weight"},
 		[]string{kubeAPI, apimachinery, apiserver, clientGo, "k8s.io/kube-openapi/...", "github.com/munnerz/goautoneg"}},
