@@ -43,7 +43,7 @@ func statusOfError(err error, a ask) error {
 			Field:   "metadata.namespace",
 		})
 		return forbidden
-	case errors.Is(err, errBusy), errors.Is(err, errCrowded):
+	case errors.Is(err, errBusy), errors.Is(err, errCrowded), errors.Is(err, errShare):
 		return apierrors.NewTooManyRequests(fmt.Sprintf("%v in namespace %s: nothing was created at server %s; try again", err, a.Namespace, a.Server.Name), 1)
 	default:
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("the gateway cannot reserve a %s in namespace %s: %v; nothing was created at server %s; try again",

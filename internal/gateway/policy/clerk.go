@@ -3,6 +3,8 @@ package policy
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -98,6 +100,7 @@ type ask struct {
 	Resource  string // resource.group
 	Version   string // of the API; "" if it is not known
 	By        string
+	User      string // whose create it is, to share out places by; "" if it is not known
 	// Time is how long the request may take from now on.
 	Time time.Duration
 }
@@ -151,10 +154,26 @@ func (c *clerk) forget(p place) {
 	delete(c.seen, p)
 }
 
+const (
+	// shareWait is how long a create waits at first for others of its user to end,
+	// and shareMost at last; it doubles in between.
+	shareWait = 10 * time.Millisecond
+	shareMost = 640 * time.Millisecond
+)
+
+// userKey stands for a user's name in a ledger, in few letters.
+func userKey(name string) string {
+	if name == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:8])
+}
+
 // reserve lets a create in, which is then counted, or says why not. The ticket
 // is nil if there is nothing to hold: no quota, and the namespace is not guarded.
 func (c *clerk) reserve(ctx context.Context, a ask) (*ticket, error) {
-	recounted := false
+	recounted, wait := false, shareWait
 	for attempt := range 20 {
 		p, err := c.place(ctx, a, attempt > 0)
 		if err != nil {
@@ -190,6 +209,8 @@ func (c *clerk) reserve(ctx context.Context, a ask) (*ticket, error) {
 			// refused, the list is made.
 			recounted = true
 			err = c.refresh(ctx, p, a.Server.Name, a.Resource, a.Version)
+		case errors.Is(err, errShare) && wait <= shareMost && c.pause(ctx, wait):
+			wait, err = 2*wait, nil // most of the user's other creates end soon
 		case errors.Is(err, errExceeded):
 			return nil, &exceeded{Quota: lim.Quota, Used: used, Hard: lim.Hard}
 		}
@@ -229,6 +250,7 @@ func (c *clerk) enter(ctx context.Context, p place, a ask, hard int64) (*ticket,
 		Version:  a.Version,
 		Seconds:  int64((a.Time + c.settle + time.Second - 1) / time.Second),
 		By:       a.By,
+		User:     userKey(a.User),
 	}
 	var used int64
 	err := b.do(ctx, func(l *ledger) error {
@@ -247,7 +269,7 @@ func (c *clerk) enter(ctx context.Context, p place, a ask, hard int64) (*ticket,
 
 // refusal says that the ledger was read and the step not taken.
 func refusal(err error) bool {
-	for _, r := range []error{errNotFound, errClosed, errNotHeld, errLeaving, errUncounted, errExceeded, errCrowded, errStale} {
+	for _, r := range []error{errNotFound, errClosed, errNotHeld, errLeaving, errUncounted, errExceeded, errCrowded, errShare, errStale} {
 		if errors.Is(err, r) {
 			return true
 		}

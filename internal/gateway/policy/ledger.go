@@ -16,6 +16,7 @@ var (
 	errUncounted  = errors.New("the resource has not been counted")
 	errExceeded   = errors.New("the quota is used up")
 	errCrowded    = errors.New("too many creates are under way in the namespace")
+	errShare      = errors.New("too many creates of one user are under way")
 	errStale      = errors.New("the ledger is not the one that was read")
 	errUnreadable = errors.New("the ledger cannot be read")
 )
@@ -24,6 +25,8 @@ const (
 	// maxFlights bounds the ledger's text to a fraction of what a ConfigMap may
 	// hold; more creates than that at once in one namespace have to wait.
 	maxFlights = 2000
+	// maxUserFlights is how many of them one user may have.
+	maxUserFlights = 200
 	// noLimit is the hard limit where there is no quota.
 	noLimit = -1
 )
@@ -80,6 +83,8 @@ type flight struct {
 	Seconds int64 `json:"seconds"`
 	// By is who made the reservation: a gateway, or a server's own user.
 	By string `json:"by,omitempty"`
+	// User stands for whose create it is; "" if nobody has said.
+	User string `json:"user,omitempty"`
 }
 
 func newLedger(born string) *ledger {
@@ -158,6 +163,8 @@ func (l *ledger) reserve(id string, f flight, hard int64, mustHold bool) error {
 		return errExceeded
 	case len(l.Flights) >= maxFlights:
 		return errCrowded
+	case f.User != "" && !l.shares(f, hard):
+		return errShare
 	}
 	if c.Counted {
 		c.Used++
@@ -168,6 +175,29 @@ func (l *ledger) reserve(id string, f flight, hard int64, mustHold bool) error {
 	l.Counts[f.Resource] = c
 	l.Flights[id] = f
 	return nil
+}
+
+// shares says whether a user may have one more create under way: of the places
+// that no object holds yet, no more than half, rounded up. So nobody's creates
+// that are lost use up a quota, as long as it has two places left.
+func (l *ledger) shares(f flight, hard int64) bool {
+	all, same, flying := 0, int64(0), int64(0)
+	for _, o := range l.Flights {
+		if o.User == f.User {
+			all++
+		}
+		if o.Resource == f.Resource {
+			flying++
+			if o.User == f.User {
+				same++
+			}
+		}
+	}
+	if all >= maxUserFlights {
+		return false
+	}
+	free := hard - (l.Counts[f.Resource].Used - flying)
+	return hard == noLimit || same < (free+1)/2
 }
 
 // landed takes out a flight whose object exists, or may.

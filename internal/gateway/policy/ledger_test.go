@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -133,12 +134,51 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// TestNobodyHoldsAllPlaces: whatever becomes of one user's creates, others find
+// places, as long as there are two.
+func TestNobodyHoldsAllPlaces(t *testing.T) {
+	for _, c := range []struct {
+		hard, exist int64
+		ann, bob    int // places that each gets, one after the other
+	}{
+		{4, 0, 2, 2}, {5, 0, 3, 2}, {2, 0, 1, 1}, {10, 8, 1, 1}, {1, 0, 1, 0}, {4, 4, 0, 0},
+		{noLimit, 0, maxUserFlights, maxUserFlights}, {1 << 40, 0, maxUserFlights, maxUserFlights},
+	} {
+		l := newLedger("b")
+		if c.hard != noLimit {
+			l.Counts[widgets] = count{Counted: true, Used: c.exist}
+		}
+		places := func(who string) int {
+			for n := 0; ; n++ {
+				err := l.reserve(fmt.Sprintf("%s-%d", who, n), flight{Server: "A", Resource: widgets, Seconds: 10, User: userKey(who)}, c.hard, false)
+				if err == nil {
+					continue
+				}
+				if !errors.Is(err, errShare) && !errors.Is(err, errExceeded) {
+					t.Fatalf("%+v: %v", c, err)
+				}
+				return n
+			}
+		}
+		ann, bob := places("ann"), places("bob")
+		if ann != c.ann || bob != c.bob {
+			t.Errorf("of %d places of which %d are used, ann gets %d and bob %d; want %d and %d", c.hard, c.exist, ann, bob, c.ann, c.bob)
+		}
+		for id := range l.clone().Flights {
+			l.returned(id)
+		}
+		if again := places("ann"); again != c.ann {
+			t.Errorf("after all were given back, ann gets %d of %d", again, c.ann)
+		}
+	}
+}
+
 func TestCrowdedLedgerFitsAConfigMap(t *testing.T) {
 	l := newLedger("b")
 	long := slices.Repeat([]byte("x"), 253)
 	for i := 0; ; i++ {
 		id := string([]rune{rune('a' + i%26), rune('a' + i/26%26), rune('a' + i/676)}) + "-ZPLVYLHMGV6AJWWS6XKMD4"
-		f := flight{Server: string(long[:63]), Resource: string(long[:63]) + "." + string(long[:63]), Version: "v1", Seconds: 120, By: string(long[:63])}
+		f := flight{Server: string(long[:63]), Resource: string(long[:63]) + "." + string(long[:63]), Version: "v1", Seconds: 120, By: string(long[:63]), User: userKey(fmt.Sprint(i % 20))}
 		if err := l.reserve(id, f, noLimit, false); err != nil {
 			if !errors.Is(err, errCrowded) || i < 1000 {
 				t.Fatalf("after %d: %v", i, err)

@@ -372,11 +372,11 @@ func (w *world) act(g *simGateway, name string, f func(ctx context.Context)) {
 
 // create is one request through a gateway, as Wrap handles it.
 func (w *world) create(g *simGateway, ns, resource string) {
-	server := simServers[resource]
+	server, user := simServers[resource], pick(w.rng, []string{"ann", "bob", ""})
 	w.act(g, "create", func(ctx context.Context) {
 		t, err := g.clerk.reserve(ctx, ask{
 			Namespace: ns, Resource: resource, Version: "v1", Time: simTime,
-			Server: Server{server, Rules{Namespaces: true, Quota: true}},
+			Server: Server{server, Rules{Namespaces: true, Quota: true}}, User: user,
 		})
 		if err != nil {
 			w.count(&w.tally.Refused)
