@@ -62,34 +62,44 @@ func newRouter(s *Server) *router {
 	}
 }
 
+// admit lets requests on to next that have a path, and a caller who is known
+// where that is needed. Whether the gateway is well everybody may ask.
+func (t *router) admit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.Path
+		switch {
+		case !strings.HasPrefix(path, "/"), strings.Contains(path, "//"),
+			slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." }):
+			refuse(w, r, http.StatusBadRequest, "the path has an empty segment, . or .. in it: write it without")
+		case path == "/healthz", path == "/livez":
+			fmt.Fprint(w, "ok")
+		case path == "/readyz":
+			t.readyz(w)
+		case t.known(w, r):
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
 func (t *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
-	if !strings.HasPrefix(path, "/") || strings.Contains(path, "//") || slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." }) {
-		refuse(w, r, http.StatusBadRequest, "the path has an empty segment, . or .. in it: write it without")
-		return
-	}
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	_, ofObject := objectGroup(segments)
 	switch {
-	case path == "/healthz", path == "/livez":
-		fmt.Fprint(w, "ok")
-	case path == "/readyz":
-		t.readyz(w)
-	case !t.known(w, r):
 	case path == "/servers" || strings.HasPrefix(path, "/servers/") || path == "/metrics":
 		t.inside(w, r)
 	case len(segments) == 3 && segments[0] == "apis", len(segments) == 2 && segments[0] == "api":
-		t.resources(w, r, segments)
-	case t.reservations != nil && len(segments) > 5 && strings.HasPrefix(path, reservationsPrefix) && segments[5] == "reservations":
+		t.resources(w, r)
+	case t.reserves(path):
 		t.reservations.ServeHTTP(w, r)
 	case ofObject:
 		t.send(w, r, holderOf(r))
-	case strings.HasPrefix(path, "/openapi/v3/"):
+	case strings.HasPrefix(path, openAPIv3Prefix):
 		t.openAPIv3(w, r)
 	case path == "/openapi/v2":
 		t.openAPIv2(w, r)
 	case slices.Contains(coreOnly, path):
-		t.send(w, r, t.registry.holder(""))
+		t.send(w, r, serverOf(r))
 	default:
 		if path == "/apis" || path == "/api" {
 			t.registry.kickAll() // whoever asks once more gets what is new by then
@@ -132,23 +142,60 @@ func unreachable(err error) bool {
 
 type holderKey struct{}
 
-// locate decides once where a request about objects goes, so that who guards it
-// and who sends it mean the same server, though servers come and go meanwhile.
+// located is where a request goes.
+type located struct {
+	server *entry
+	object bool // it is about objects, or what is below them
+}
+
+// locate decides once where a request goes, so that who guards it and who sends
+// it mean the same server, though servers come and go meanwhile.
 func (t *router) locate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if group, ok := objectGroup(strings.Split(strings.Trim(r.URL.Path, "/"), "/")); ok {
-			if e := t.registry.holder(group); e != nil {
-				r = r.WithContext(policy.WithServer(context.WithValue(r.Context(), holderKey{}, e), guardedServer(e)))
-			}
+		if to := t.find(r.URL.Path); to.server != nil {
+			r = r.WithContext(policy.WithServer(context.WithValue(r.Context(), holderKey{}, to), guardedServer(to.server)))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
+// find is the server that a path is of: of its objects, its resources, its
+// OpenAPI; none, if the gateway itself answers.
+func (t *router) find(path string) located {
+	if t.reserves(path) {
+		return located{}
+	}
+	segments := strings.Split(strings.Trim(path, "/"), "/")
+	if group, ok := objectGroup(segments); ok {
+		return located{t.registry.holder(group), true}
+	}
+	switch {
+	case len(segments) == 3 && segments[0] == "apis":
+		return located{server: t.registry.holder(segments[1])}
+	case len(segments) == 2 && segments[0] == "api", slices.Contains(coreOnly, path):
+		return located{server: t.registry.holder("")}
+	case strings.HasPrefix(path, openAPIv3Prefix):
+		table := t.registry.table.Load()
+		if name, ok := discovery.PathOwner(strings.TrimPrefix(path, openAPIv3Prefix), table.owned.Holder); ok {
+			return located{server: table.servers[name]}
+		}
+	}
+	return located{}
+}
+
+// serverOf is the server that a request goes to, or nil.
+func serverOf(r *http.Request) *entry {
+	to, _ := r.Context().Value(holderKey{}).(located)
+	return to.server
+}
+
 // holderOf is the server that a request about objects goes to, or nil.
 func holderOf(r *http.Request) *entry {
-	e, _ := r.Context().Value(holderKey{}).(*entry)
-	return e
+	to, _ := r.Context().Value(holderKey{}).(located)
+	if !to.object {
+		return nil
+	}
+	return to.server
 }
 
 // objectGroup is the group of the objects that a path is about, if it is about
@@ -165,6 +212,13 @@ func objectGroup(segments []string) (group string, ok bool) {
 
 // reservationsPrefix is where servers that clients reach directly reserve.
 const reservationsPrefix = "/apis/" + v1alpha1.GroupName + "/v1alpha1/namespaces/"
+
+// reserves says whether a path is one of reservations, which the gateway itself
+// serves.
+func (t *router) reserves(path string) bool {
+	segments := strings.Split(strings.Trim(path, "/"), "/")
+	return t.reservations != nil && len(segments) > 5 && strings.HasPrefix(path, reservationsPrefix) && segments[5] == "reservations"
+}
 
 // inside serves what is about the gateway itself, to those who may see it.
 func (t *router) inside(w http.ResponseWriter, r *http.Request) {
@@ -210,12 +264,8 @@ func (t *router) mayRead(w http.ResponseWriter, r *http.Request) bool {
 
 // resources answers with the resources of a group version. The server's own
 // answer is the best; where it cannot be had, what is known will do.
-func (t *router) resources(w http.ResponseWriter, r *http.Request, segments []string) {
-	group := ""
-	if segments[0] == "apis" {
-		group = segments[1]
-	}
-	e := t.registry.holder(group)
+func (t *router) resources(w http.ResponseWriter, r *http.Request) {
+	e := serverOf(r)
 	if e == nil {
 		t.registry.kickAll()
 	} else if way := e.member.way.Load(); e.withheld ||
@@ -294,19 +344,19 @@ var changeTimes = []time.Duration{200 * time.Millisecond, time.Second, 3 * time.
 // core server answers: the keys of service account tokens.
 var coreOnly = []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}
 
+// openAPIv3Prefix is where the documents of OpenAPI v3 are.
+const openAPIv3Prefix = "/openapi/v3/"
+
 // openAPIv3 forwards to the server that a document is of. The hash in the URL is
 // left out: where it has just changed, the server would redirect.
 func (t *router) openAPIv3(w http.ResponseWriter, r *http.Request) {
-	path := strings.TrimPrefix(r.URL.Path, "/openapi/v3/")
-	table := t.registry.table.Load()
-	name, ok := discovery.PathOwner(path, table.owned.Holder)
-	e := table.servers[name]
-	if !ok || e == nil {
+	e := serverOf(r)
+	if e == nil {
 		discovery.NotFound(w, r)
 		return
 	}
 	out := r.Clone(r.Context())
-	out.URL = &url.URL{Path: strings.TrimSuffix(cmp.Or(e.server.Spec.OpenAPIPath, "/openapi"), "/") + "/v3/" + path}
+	out.URL = &url.URL{Path: strings.TrimSuffix(cmp.Or(e.server.Spec.OpenAPIPath, "/openapi"), "/") + "/v3/" + strings.TrimPrefix(r.URL.Path, openAPIv3Prefix)}
 	t.forward(w, out, e)
 }
 

@@ -53,3 +53,39 @@ func TestARequestGoesWhereItWasGuardedFor(t *testing.T) {
 		})
 	}
 }
+
+// TestWhoseAPathIs: a server's policies hold for all that is sent to it, and not
+// for what the gateway itself answers.
+func TestWhoseAPathIs(t *testing.T) {
+	r := &registry{}
+	core := &entry{server: &v1alpha1.RemoteAPIServer{}}
+	one := &entry{server: &v1alpha1.RemoteAPIServer{}}
+	r.table.Store(&table{
+		servers: map[string]*entry{"core": core, "one": one},
+		owned:   discovery.Ownership{Holder: map[string]string{"": "core", "one.example.com": "one", v1alpha1.GroupName: "core"}},
+	})
+	router := &router{registry: r, reservations: http.NotFoundHandler()}
+	for path, want := range map[string]located{
+		"/apis/one.example.com/v1/things":                       {one, true},
+		"/apis/one.example.com/v1/namespaces/x/things/y/z":      {one, true},
+		"/apis/one.example.com/v1/namespaces/x/things/":         {one, true},
+		"/api/v1/namespaces":                                    {core, true},
+		"/apis/one.example.com/v1":                              {one, false},
+		"/api/v1":                                               {core, false},
+		"/openapi/v3/apis/one.example.com/v1":                   {one, false},
+		"/openid/v1/jwks":                                       {core, false},
+		"/apis/two.example.com/v1/things":                       {nil, true},
+		"/apis/one.example.com":                                 {},
+		"/apis":                                                 {},
+		"/openapi/v2":                                           {},
+		"/servers/one":                                          {},
+		"/APIS/one.example.com/v1/things":                       {},
+		reservationsPrefix + "x/reservations":                   {},
+		reservationsPrefix + "x/reservations/y/landed":          {},
+		"/apis/" + v1alpha1.GroupName + "/v1alpha1/servers/one": {core, true},
+	} {
+		if got := router.find(path); got != want {
+			t.Errorf("%s goes to %+v, want %+v", path, got, want)
+		}
+	}
+}

@@ -182,6 +182,7 @@ func (s *Server) handler() http.Handler {
 		router.reservations = s.guard.Reservations()
 		h = s.impersonate(s.guard.Wrap(h))
 	}
+	h = router.admit(h)
 	h = s.proxy.Front(h)
 	h = s.authenticate(h)
 	h = backend.KeepCredentials(h)

@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy"
 )
 
@@ -37,6 +40,24 @@ func guardedServer(e *entry) policy.Server {
 // Claims implements policy.Servers.
 func (g guarded) Claims(server, group string) bool {
 	return g.registry.table.Load().owned.MayHold(server, group)
+}
+
+// Kind implements policy.Servers. A server that does not show a resource is
+// asked anew, for it may have come to be just now.
+func (g guarded) Kind(name string, resource schema.GroupVersionResource) (canonical.Kind, error) {
+	e := g.registry.table.Load().servers[name]
+	if e == nil || e.member.look().document == nil {
+		return canonical.Kind{}, apierrors.NewServiceUnavailable(fmt.Sprintf("server %q is guarded, and the gateway does not know yet what it serves: try again", name))
+	}
+	kind, ok := e.member.look().document.Kind(resource)
+	if !ok {
+		g.registry.kickAll()
+		missing := apierrors.NewNotFound(resource.GroupResource(), "")
+		missing.ErrStatus.Message = fmt.Sprintf("server %q is guarded, and does not show %s in its discovery: if it serves it now, try again in a second",
+			name, resource.GroupResource())
+		return canonical.Kind{}, missing
+	}
+	return kind, nil
 }
 
 // Names implements policy.Servers.

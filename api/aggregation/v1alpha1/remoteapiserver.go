@@ -213,13 +213,16 @@ type CredentialsReference struct {
 // credentials it holds.
 const ServerLabel = GroupName + "/server"
 
-// Guard is what the gateway checks on a create before it reaches the server.
+// Guard is what the gateway checks before a request reaches the server. With any
+// of it, requests that could be read in two ways are refused, and writes of
+// callers whom the gateway does not know.
 type Guard struct {
 	// Namespaces: the namespace must exist and be active, and deleting it
 	// empties it on this server first.
 	// +optional
 	Namespaces bool `json:"namespaces,omitempty"`
-	// Authorization: the caller must be allowed to do it by the core server.
+	// Authorization: the caller must be allowed by the core server to do what the
+	// request does, whatever its verb.
 	// +optional
 	Authorization bool `json:"authorization,omitempty"`
 	// Quota: the namespace's count/<resource>.<group> must have room for it.

@@ -2,15 +2,14 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -25,23 +24,16 @@ func newAuthorizer(core kubernetes.Interface, ttl time.Duration) (authorizer.Aut
 	}.New()
 }
 
-// authorize asks whether the user may create the resource in the namespace. The
-// error is one for the caller.
-func (g *Guard) authorize(ctx context.Context, u user.Info, a authorizer.AttributesRecord) error {
-	a.User, a.ResourceRequest = u, true
-	gr := groupResource(a.Resource)
-	gr.Group = a.APIGroup
+// authorize asks whether a user may do something. The error is one for the
+// caller, in Kubernetes' own words.
+func (g *Guard) authorize(ctx context.Context, a authorizer.AttributesRecord) error {
 	decision, reason, err := g.authorizer.Authorize(ctx, &a)
 	switch {
 	case decision == authorizer.DecisionAllow:
 		return nil
 	case err != nil:
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("the gateway cannot ask the core server whether user %q may %s %s in namespace %s: %v; try again",
-			u.GetName(), a.Verb, gr, a.Namespace, err))
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("the gateway cannot ask the core server whether user %q may %s %s: %v; try again",
+			a.User.GetName(), a.Verb, a.Path, err))
 	}
-	message := fmt.Sprintf("User %q cannot %s resource %q in API group %q in the namespace %q", u.GetName(), a.Verb, a.Resource, a.APIGroup, a.Namespace)
-	if reason != "" {
-		message += ": " + reason
-	}
-	return apierrors.NewForbidden(gr, a.Name, errors.New(message))
+	return responsewriters.ForbiddenStatusError(&a, reason)
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"errors"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -13,9 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
 func TestOutcome(t *testing.T) {
@@ -34,36 +34,6 @@ func TestOutcome(t *testing.T) {
 	} {
 		if got := outcomeOf(test.status, test.unsent); got != test.want {
 			t.Errorf("status %d, unsent %v: %v, want %v", test.status, test.unsent, got, test.want)
-		}
-	}
-}
-
-func TestDryRunIsWhatKubernetesTakesForOne(t *testing.T) {
-	for query, want := range map[string]bool{
-		"": false, "dryRun=All": true, "dryRun=All&dryRun=All": true,
-		"dryRun=": false, "dryRun=all": false, "dryRun=All&dryRun=": false, "dryRun=None": false, "dryrun=All": false,
-	} {
-		q, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := isDryRun(q); got != want {
-			t.Errorf("?%s: %v", query, got)
-		}
-	}
-}
-
-func TestApplyIsToldByItsType(t *testing.T) {
-	for contentType, want := range map[string]bool{
-		"application/apply-patch+yaml":                true,
-		"application/apply-patch+cbor":                true,
-		"Application/Apply-Patch+YAML; charset=utf-8": true,
-		"application/merge-patch+json":                false,
-		"":                                            false,
-	} {
-		r := &http.Request{Header: http.Header{"Content-Type": {contentType}}}
-		if got := isApply(r); got != want {
-			t.Errorf("%q: %v", contentType, got)
 		}
 	}
 }
@@ -224,74 +194,31 @@ func TestLimitRanges(t *testing.T) {
 		Max:  corev1.ResourceList{"storage": resource.MustParse("1Gi")},
 	}}
 	for name, test := range map[string]struct {
+		kind   string
 		object string
 		want   string
 	}{
-		"within":         {`{kind: Widget, spec: {resources: {requests: {cpu: 500m}, limits: {cpu: 1}}}}`, ""},
-		"too little":     {`{kind: Widget, spec: {resources: {requests: {cpu: 50m}, limits: {cpu: 100m}}}}`, "minimum cpu usage per a/Widget is 100m, but request is 50m"},
-		"too much":       {`{kind: Widget, spec: {resources: {requests: {cpu: 1}, limits: {cpu: 3}}}}`, "maximum cpu usage per a/Widget is 2, but limit is 3"},
-		"too far":        {`{kind: Widget, spec: {resources: {requests: {cpu: 100m}, limits: {cpu: 1}}}}`, "cpu max limit to request ratio per a/Widget is 4, but the object has limit 1 and request 100m"},
-		"nothing said":   {`{kind: Widget}`, "minimum cpu usage per a/Widget is 100m.  No request is specified, maximum cpu usage per a/Widget is 2.  No limit is specified, cpu max limit to request ratio per a/Widget is 4, but the object has limit 0 and request 0"},
-		"a claim":        {`{kind: Disk, spec: {resources: {requests: {storage: 1Gi}}}}`, ""},
-		"a great claim":  {`{kind: Disk, spec: {resources: {requests: {storage: 2Gi}}}}`, "maximum storage usage per a/Disk is 1Gi, but request is 2Gi"},
-		"no such limits": {`{kind: Other}`, ""},
+		"within":         {"Widget", `{requests: {cpu: 500m}, limits: {cpu: 1}}`, ""},
+		"too little":     {"Widget", `{requests: {cpu: 50m}, limits: {cpu: 100m}}`, "minimum cpu usage per a/Widget is 100m, but request is 50m"},
+		"too much":       {"Widget", `{requests: {cpu: 1}, limits: {cpu: 3}}`, "maximum cpu usage per a/Widget is 2, but limit is 3"},
+		"too far":        {"Widget", `{requests: {cpu: 100m}, limits: {cpu: 1}}`, "cpu max limit to request ratio per a/Widget is 4, but the object has limit 1 and request 100m"},
+		"nothing said":   {"Widget", `{}`, "minimum cpu usage per a/Widget is 100m.  No request is specified, maximum cpu usage per a/Widget is 2.  No limit is specified, cpu max limit to request ratio per a/Widget is 4, but the object has limit 0 and request 0"},
+		"a claim":        {"Disk", `{requests: {storage: 1Gi}}`, ""},
+		"a great claim":  {"Disk", `{requests: {storage: 2Gi}}`, "maximum storage usage per a/Disk is 1Gi, but request is 2Gi"},
+		"no such limits": {"Other", `{}`, ""},
 	} {
-		o, err := parseLimited("application/yaml", []byte(test.object))
+		l := newLimitRanges(nil)
+		l.cached.Add("ns", items, time.Hour)
+		of, err := l.of(t.Context(), "ns", "a", test.kind)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
+			t.Fatal(err)
 		}
-		if got := strings.Join(brokenLimits(items, "a", o), ", "); got != test.want {
+		var asked canonical.Quantities
+		if err := yaml.Unmarshal([]byte(test.object), &asked); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(brokenLimits(of, asked.Requests, asked.Limits), ", "); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
-	for _, object := range []string{
-		`{kind: Disk, Kind: Other, spec: {resources: {requests: {storage: 2Gi}}}}`,
-		`{kind: Disk, spec: {resources: {requests: {storage: 2Gi}, Requests: {storage: 1Gi}}}}`,
-		`{kind: Disk, spec: {resources: {requests: {storage: 2Gi}, "reque\u017ft\u017f": {storage: 1Gi}}}}`,
-		`{"\u212aind": "Other", kind: Disk, Spec: {resources: {requests: {storage: 1Gi}}}}`,
-	} {
-		for contentType, body := range map[string][]byte{"application/yaml": []byte(object), "application/cbor": cborOf(t, plain(t, object))} {
-			o, err := parseLimited(contentType, body)
-			if err != nil || len(brokenLimits(items, "a", o)) != 1 {
-				t.Errorf("%s as %s: %+v, %v", object, contentType, o, err)
-			}
-		}
-	}
-	if _, err := parseLimited("application/vnd.kubernetes.protobuf", nil); err == nil {
-		t.Error("a type was read that cannot be")
-	}
-	o, err := parseLimited("application/cbor", cborOf(t, map[string]any{"kind": "Disk", "spec": map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": "2Gi"}}}}))
-	if err != nil || len(brokenLimits(items, "a", o)) != 1 {
-		t.Errorf("CBOR: %+v, %v", o, err)
-	}
-}
-
-func plain(t *testing.T, text string) map[string]any {
-	t.Helper()
-	var v map[string]any
-	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
-func cborOf(t *testing.T, v any) []byte {
-	t.Helper()
-	b, err := direct.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func FuzzParseLimited(f *testing.F) {
-	f.Add("application/json", []byte(`{"kind":"Widget","spec":{"resources":{"requests":{"cpu":"1"},"limits":{"cpu":2}}}}`))
-	f.Add("application/cbor", []byte{0xd9, 0xd9, 0xf7, 0xa0})
-	items := []corev1.LimitRangeItem{{Type: "a/Widget", Max: corev1.ResourceList{"cpu": resource.MustParse("1")}, MaxLimitRequestRatio: corev1.ResourceList{"cpu": resource.MustParse("1")}}}
-	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
-		if o, err := parseLimited(contentType, body); err == nil {
-			brokenLimits(items, "a", o)
-		}
-	})
 }

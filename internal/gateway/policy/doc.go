@@ -1,8 +1,9 @@
 // Package policy holds the core server's namespaces, authorization and quotas
-// over servers that know nothing of them: it lets a create through the gateway
-// only once it is written down, and empties a namespace everywhere before it
-// goes. It never changes what a server is asked to store, and never answers for
-// a server.
+// over servers that know nothing of them: it lets a request through the gateway
+// only if the core server lets its user, a create only once it is written down,
+// and empties a namespace everywhere before it goes. It judges the canonical form
+// of a request and sends that, and never answers for a server, but for a patch of
+// what is not there.
 //
 // # What is held
 //
@@ -28,6 +29,8 @@
 //     the first flight to it. A namespace that is being deleted has its ledger
 //     closed first; its server is emptied once no flight to it is left; the
 //     finalizer goes once a list has shown nothing.
+//  6. Of the places of a quota that no object holds, half, rounded up, are under
+//     way for one user at most, and maxUserFlights in a namespace.
 //
 // The settling time is an assumption, and the only one: a server does not carry
 // a create out later than that after the deadline it was given. One that does is

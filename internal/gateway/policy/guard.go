@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
 // What Config's zero values stand for.
@@ -78,6 +80,7 @@ type Guard struct {
 	factory    informers.SharedInformerFactory // namespaces and quotas
 	ledgers    informers.SharedInformerFactory // the ConfigMaps
 	lanes      *lanes
+	bodies     canonical.Bodies
 
 	mu  sync.Mutex
 	due map[task]bool // what is to be counted anew, whether it seems to need it or not

@@ -1,14 +1,9 @@
 package policy
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"mime"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -17,12 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
 const (
@@ -31,8 +24,6 @@ const (
 	limitRangeTime = 30 * time.Second
 	// limitRangeNamespaces is how many namespaces are remembered.
 	limitRangeNamespaces = 4096
-	// bodyMost is what an object that is looked at may take, as in Kubernetes.
-	bodyMost = 3 << 20
 )
 
 // limitRanges are the LimitRanges of the core server, if it has any: xb's own
@@ -46,9 +37,9 @@ func newLimitRanges(client kubernetes.Interface) *limitRanges {
 	return &limitRanges{client, cache.NewLRUExpireCache(limitRangeNamespaces)}
 }
 
-// of are the limits that a namespace sets on kinds of an API group. A limit on a
-// kind that Kubernetes does not know has the type <group>/<Kind>.
-func (l *limitRanges) of(ctx context.Context, namespace, group string) ([]corev1.LimitRangeItem, error) {
+// of are the limits that a namespace sets on a kind. A limit on a kind that
+// Kubernetes does not know has the type <group>/<Kind>.
+func (l *limitRanges) of(ctx context.Context, namespace, group, kind string) ([]corev1.LimitRangeItem, error) {
 	if l == nil || group == "" {
 		return nil, nil
 	}
@@ -68,88 +59,38 @@ func (l *limitRanges) of(ctx context.Context, namespace, group string) ([]corev1
 		items = all
 	}
 	return slices.DeleteFunc(slices.Clone(items.([]corev1.LimitRangeItem)), func(i corev1.LimitRangeItem) bool {
-		return !strings.HasPrefix(string(i.Type), group+"/")
+		return string(i.Type) != group+"/"+kind
 	}), nil
 }
 
-// limitedObject is the part of an object that limit ranges are about, where
-// Kubernetes' own kinds have it too: a container, a volume claim.
-type limitedObject struct {
-	Kind string `json:"kind"`
-	Spec struct {
-		Resources struct {
-			Requests map[string]resource.Quantity `json:"requests"`
-			Limits   map[string]resource.Quantity `json:"limits"`
-		} `json:"resources"`
-	} `json:"spec"`
-}
-
 // holdLimits looks at the object that a request would create, if the namespace
-// limits its kind. The request can be read again after that. The error is one
-// for the caller.
-func (g *Guard) holdLimits(r *http.Request, info *request.RequestInfo, a ask) error {
-	items, err := g.limits.of(r.Context(), a.Namespace, info.APIGroup)
+// limits its kind, which is what discovery says it is. The error is one for the
+// caller.
+func (g *Guard) holdLimits(ctx context.Context, q *canonical.Request, a ask) error {
+	items, err := g.limits.of(ctx, a.Namespace, q.Kind.Group, q.Kind.Kind)
 	if err != nil {
 		return statusOfError(err, a)
 	}
 	if len(items) == 0 {
 		return nil
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, bodyMost+1))
+	asked, err := q.Object.Quantities()
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("read the object: %v", err))
+		return apierrors.NewBadRequest(fmt.Sprintf("namespace %s limits %s, and the object cannot be looked at: %v; send it as JSON, YAML or CBOR",
+			a.Namespace, a.Resource, err))
 	}
-	if len(body) > bodyMost {
-		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object takes more than %d bytes", bodyMost))
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	object, err := parseLimited(r.Header.Get("Content-Type"), body)
-	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("namespace %s limits kinds of group %s, and the object cannot be looked at: %v; send it as JSON, YAML or CBOR",
-			a.Namespace, info.APIGroup, err))
-	}
-	if broken := brokenLimits(items, info.APIGroup, object); len(broken) > 0 {
-		return apierrors.NewForbidden(groupResource(a.Resource), info.Name, fmt.Errorf("%s", strings.Join(broken, ", ")))
+	if broken := brokenLimits(items, asked.Requests, asked.Limits); len(broken) > 0 {
+		return apierrors.NewForbidden(groupResource(a.Resource), q.Object.Name, fmt.Errorf("%s", strings.Join(broken, ", ")))
 	}
 	return nil
-}
-
-func parseLimited(contentType string, body []byte) (*limitedObject, error) {
-	mediaType, _, err := mime.ParseMediaType(contentType)
-	if err != nil && contentType != "" {
-		return nil, err
-	}
-	var text []byte
-	switch mediaType {
-	case "", "application/json", "application/yaml", "application/apply-patch+yaml":
-		text, err = yaml.YAMLToJSON(body)
-	case "application/cbor", "application/apply-patch+cbor":
-		// Quantities are texts there as well.
-		var plain map[string]any
-		if err = direct.Unmarshal(body, &plain); err == nil {
-			text, err = json.Marshal(plain)
-		}
-	default:
-		err = fmt.Errorf("its type is %s", mediaType)
-	}
-	if err != nil {
-		return nil, err
-	}
-	// As servers read it: "Limits" is not limits.
-	o := &limitedObject{}
-	return o, kjson.UnmarshalCaseSensitivePreserveInts(text, o)
 }
 
 // brokenLimits says, in Kubernetes' own words, which limits an object breaks. As
 // with a container there, a maximum asks for a limit, and a minimum for a
 // request; unlike there no default is filled in, for objects are not changed.
-func brokenLimits(items []corev1.LimitRangeItem, group string, o *limitedObject) []string {
+func brokenLimits(items []corev1.LimitRangeItem, requests, limits map[string]resource.Quantity) []string {
 	var broken []string
-	requests, limits := o.Spec.Resources.Requests, o.Spec.Resources.Limits
 	for _, item := range items {
-		if string(item.Type) != group+"/"+o.Kind {
-			continue
-		}
 		for _, name := range slices.Sorted(maps.Keys(item.Min)) {
 			least, request := item.Min[name], requests[string(name)]
 			if _, ok := requests[string(name)]; !ok {

@@ -39,6 +39,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/reserve"
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
 // liveServer is an xb server that can be killed and started again.
@@ -137,6 +138,9 @@ type liveServers struct{ s *liveServer }
 
 func (l liveServers) For(group string) (Server, bool) {
 	return Server{Name: "remote", Guard: Rules{Namespaces: true, Authorization: true, Quota: true}}, group == liveGroup
+}
+func (l liveServers) Kind(_ string, gvr schema.GroupVersionResource) (canonical.Kind, error) {
+	return canonical.Kind{GroupVersionKind: gvr.GroupVersion().WithKind("Gadget"), Namespaced: true}, nil
 }
 func (l liveServers) Claims(_, group string) bool { return group == liveGroup }
 func (l liveServers) Names() []string             { return []string{"remote"} }

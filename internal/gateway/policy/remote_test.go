@@ -10,9 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
 // aServer is server A with a widget of group a in each namespace; the group can
@@ -31,6 +34,9 @@ func newAServer(t *testing.T) *aServer {
 
 func (s *aServer) For(group string) (Server, bool) {
 	return Server{Name: "A"}, group == "a" && s.placed.Load()
+}
+func (*aServer) Kind(_ string, gvr schema.GroupVersionResource) (canonical.Kind, error) {
+	return canonical.Kind{}, apierrors.NewNotFound(gvr.GroupResource(), "")
 }
 func (s *aServer) Claims(_, group string) bool { return group == "a" }
 func (s *aServer) Names() []string             { return []string{"A"} }

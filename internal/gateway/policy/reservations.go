@@ -91,13 +91,18 @@ func (g *Guard) fill(ctx context.Context, res *v1alpha1.Reservation) error {
 	}
 	gr := schema.GroupResource{Group: res.Spec.Group, Resource: res.Spec.Resource}
 	if u := res.Spec.User; u != nil && server.Guard.Authorization {
-		err := g.authorize(ctx, &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: u.Extra},
-			authorizer.AttributesRecord{Verb: "create", Namespace: res.Namespace, APIGroup: gr.Group, APIVersion: res.Spec.Version, Resource: gr.Resource})
+		err := g.authorize(ctx, authorizer.AttributesRecord{
+			User: &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: u.Extra}, ResourceRequest: true,
+			Verb: "create", Namespace: res.Namespace, APIGroup: gr.Group, APIVersion: res.Spec.Version, Resource: gr.Resource,
+		})
 		if err != nil {
 			return err
 		}
 	}
 	a := ask{Namespace: res.Namespace, Server: server, Resource: resourceName(gr), Version: res.Spec.Version, By: caller, Time: g.requestTime}
+	if res.Spec.User != nil {
+		a.User = res.Spec.User.Username
+	}
 	if d := time.Duration(res.Spec.TimeoutSeconds) * time.Second; d > 0 && d < a.Time {
 		a.Time = d
 	}
@@ -126,8 +131,8 @@ func (g *Guard) mayReserve(ctx context.Context, namespace, server string) (strin
 	if !ok {
 		return "", apierrors.NewUnauthorized("nobody has said who asks")
 	}
-	return u.GetName(), g.authorize(ctx, u, authorizer.AttributesRecord{
-		Verb: "create", Namespace: namespace, APIGroup: v1alpha1.GroupName, APIVersion: "v1alpha1",
+	return u.GetName(), g.authorize(ctx, authorizer.AttributesRecord{
+		User: u, ResourceRequest: true, Verb: "create", Namespace: namespace, APIGroup: v1alpha1.GroupName, APIVersion: "v1alpha1",
 		Resource: "reservations", Name: server,
 	})
 }

@@ -4,15 +4,19 @@ import (
 	"context"
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
-// Rules says what is held for a server.
+// Rules says what is held for a server. Whatever it is, requests go to the server
+// in their canonical form only, and writes of objects need a caller who is known.
 type Rules struct {
 	// Namespaces: a create needs a namespace that exists and is active on the
 	// core server, and one that is deleted there is emptied at the server.
 	Namespaces bool
-	// Authorization: a create needs the core server's leave for the user.
+	// Authorization: every request needs the core server's leave for the user.
 	Authorization bool
 	// Quota: a create needs room in the core server's quotas, and has to be within
 	// its limit ranges.
@@ -41,6 +45,10 @@ type Servers interface {
 	// Claims says whether a server gets the requests for a group that it serves,
 	// where no other does: the group is not its own business.
 	Claims(server, group string) bool
+	// Kind is what the server's discovery says of a resource. The error is one for
+	// the caller: NotFound if discovery does not show it, and ServiceUnavailable
+	// while discovery is not known.
+	Kind(server string, resource schema.GroupVersionResource) (canonical.Kind, error)
 	// Names are the names of all servers that are registered.
 	Names() []string
 	// Client is how the gateway speaks to the server as itself, not as a user: it

@@ -4,93 +4,130 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
 // Wrap holds the core server's policies over what next does. The request's
-// context has to carry its RequestInfo, its user and, by WithServer, the server
-// that next sends it to: one that says none goes on unheld. Next must send
-// requests by net/http, with the context it gets or one made from it: a request
-// that has seen no connection when next returns is taken never to have been sent.
+// context has to carry its user and, by WithServer, the server that next sends it
+// to: one that says none goes on unheld. What next gets is the canonical form of
+// the request, and no other was judged. Next must send requests by net/http, with
+// the context it gets or one made from it: a request that has seen no connection
+// when next returns is taken never to have been sent.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !guarded(info) {
-			next.ServeHTTP(w, r)
-			return
-		}
 		server, ok := r.Context().Value(serverKey{}).(Server)
 		if !ok || server.Guard == (Rules{}) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		a := ask{
-			Namespace: info.Namespace,
-			Server:    server,
-			Resource:  resourceName(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}),
-			Version:   info.APIVersion,
-			By:        g.identity,
-			Time:      g.timeFor(r.URL.Query()),
+		q, err := canonical.Read(r, func(gvr schema.GroupVersionResource) (canonical.Kind, error) { return g.servers.Kind(server.Name, gvr) })
+		if err != nil {
+			g.answers.write(err, w, r)
+			return
 		}
-		switch {
-		case info.Verb == "create":
-			g.create(w, r, next, info, a)
-		case info.Verb == "update", info.Verb == "patch" && isApply(r):
-			g.upsert(w, r, next, info, a)
-		case info.Verb == "delete", info.Verb == "deletecollection":
-			sw := &statusWriter{ResponseWriter: w}
-			defer func() {
-				if sw.status < 300 {
-					g.recountSoon(a)
-				}
-			}()
-			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), r)
-		default:
-			next.ServeHTTP(w, r)
+		u, ok := request.UserFrom(r.Context())
+		if !ok {
+			u = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 		}
+		p := &passage{guard: g, server: server, request: q, user: u, next: next}
+		if err := p.authorize(r.Context(), q.Info.Verb); err != nil {
+			g.answers.write(err, w, r)
+			return
+		}
+		p.serve(w, r)
 	})
+}
+
+// passage is one request on its way through the guard of a server.
+type passage struct {
+	guard   *Guard
+	server  Server
+	request *canonical.Request
+	user    user.Info
+	next    http.Handler
+}
+
+// serve lets through a request that the user may make.
+func (p *passage) serve(w http.ResponseWriter, r *http.Request) {
+	q := p.request
+	if q.Writes() {
+		p.write(w, r)
+		return
+	}
+	sw := &statusWriter{ResponseWriter: w}
+	switch q.Info.Verb {
+	case "delete", "deletecollection", "create": // a create of a subresource may be anything: an eviction, a copy
+		defer func() {
+			if p.counts() && sw.status < 300 {
+				p.guard.recountSoon(p.ask(r))
+			}
+		}()
+	}
+	p.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), q.Sent(r.Context()))
+}
+
+// counts says whether a create of what the request is about is written down.
+func (p *passage) counts() bool {
+	return p.request.Kind.Namespaced && (p.server.Guard.Namespaces || p.server.Guard.Quota)
+}
+
+// ask is the create that the request may be.
+func (p *passage) ask(r *http.Request) ask {
+	gvr := p.request.Resource()
+	return ask{
+		Namespace: p.request.Info.Namespace,
+		Server:    p.server,
+		Resource:  resourceName(gvr.GroupResource()),
+		Version:   gvr.Version,
+		By:        p.guard.identity,
+		User:      p.user.GetName(),
+		Time:      p.guard.timeFor(r.URL.Query()),
+	}
+}
+
+// write lets a request through that writes a whole object, which may create it.
+func (p *passage) write(w http.ResponseWriter, r *http.Request) {
+	q := p.request
+	err := p.known()
+	if err == nil {
+		err = q.ReadObject(&p.guard.bodies, p.user.GetName())
+		defer q.Close()
+	}
+	switch {
+	case err != nil:
+		p.guard.answers.write(err, w, r)
+	case q.Info.Verb == "create":
+		p.create(w, r)
+	default:
+		p.upsert(w, r)
+	}
+}
+
+// known refuses callers of whom the gateway does not know who they are: places
+// are shared out by user.
+func (p *passage) known() error {
+	if name := p.user.GetName(); name != "" && name != user.Anonymous && !slices.Contains(p.user.GetGroups(), user.AllUnauthenticated) {
+		return nil
+	}
+	return apierrors.NewUnauthorized(fmt.Sprintf("server %q is guarded, and the gateway does not know who you are: "+
+		"to write objects there, send a client certificate or a bearer token that the gateway can verify", p.server.Name))
 }
 
 // giveBackTime is how long an answer waits at most for its place to be given back.
 const giveBackTime = 2 * time.Second
-
-// guarded says whether a request is about whole objects in a namespace.
-func guarded(info *request.RequestInfo) bool {
-	return info.IsResourceRequest && info.Namespace != "" && info.Subresource == "" &&
-		!(info.APIGroup == "" && info.Resource == "namespaces")
-}
-
-// isApply says whether a patch is a server-side apply, which may create.
-func isApply(r *http.Request) bool {
-	switch mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); mediaType {
-	case "application/apply-patch+yaml", "application/apply-patch+cbor":
-		return true
-	default:
-		return false
-	}
-}
-
-// isDryRun says whether a request changes nothing. A value that Kubernetes does
-// not know is left to the server to refuse, and held like any other create.
-func isDryRun(query url.Values) bool {
-	values := query["dryRun"]
-	for _, v := range values {
-		if v != "All" {
-			return false
-		}
-	}
-	return len(values) > 0
-}
 
 // reserveTime is how long reserving may take of a client's time-out, on top of
 // what the client gives the server.
@@ -105,61 +142,56 @@ func (g *Guard) timeFor(query url.Values) time.Duration {
 	return g.requestTime
 }
 
-// create lets a request through that creates an object.
-func (g *Guard) create(w http.ResponseWriter, r *http.Request, next http.Handler, info *request.RequestInfo, a ask) {
-	if err := g.admitUser(r.Context(), info, a); err != nil {
-		g.answers.write(err, w, r)
+// create lets a request through that creates an object, a dry run too: a server
+// may know nothing of dryRun.
+func (p *passage) create(w http.ResponseWriter, r *http.Request) {
+	g, a := p.guard, p.ask(r)
+	if !p.counts() {
+		p.next.ServeHTTP(w, p.request.Sent(r.Context()))
 		return
 	}
 	if a.Server.Guard.Quota {
-		if err := g.holdLimits(r, info, a); err != nil {
+		if err := g.holdLimits(r.Context(), p.request, a); err != nil {
 			g.answers.write(err, w, r)
 			return
 		}
 	}
-	if isDryRun(r.URL.Query()) {
-		if err := g.clerk.rehearse(r.Context(), a); err != nil {
-			g.answers.write(statusOfError(err, a), w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-		return
-	}
 	t, err := g.clerk.reserve(r.Context(), a)
-	if err != nil {
+	switch {
+	case err != nil:
 		g.refused(err, a)
 		g.answers.write(statusOfError(err, a), w, r)
-		return
+	case t == nil: // nothing is limited
+		p.next.ServeHTTP(w, p.request.Sent(r.Context()))
+	default:
+		p.forward(w, r, a, t)
 	}
-	if t == nil { // nothing is limited
-		next.ServeHTTP(w, r)
-		return
-	}
-	g.forward(w, r, next, a, t)
 }
 
 // forward sends a request that has been let in, and writes down what became of
-// it. A crash in here leaves the flight to lapse.
-func (g *Guard) forward(w http.ResponseWriter, r *http.Request, next http.Handler, a ask, t *ticket) {
+// it. It goes on when the caller goes away: who hangs up has the outcome known
+// all the same. A crash in here leaves the flight to lapse.
+func (p *passage) forward(w http.ResponseWriter, r *http.Request, a ask, t *ticket) {
+	g := p.guard
 	left := time.Until(t.Deadline)
 	if left < time.Second {
 		t.returned()
 		g.answers.write(apierrors.NewTimeoutError(fmt.Sprintf("reserving a %s took too long; nothing was created at server %s; try again", a.Resource, a.Server.Name), 1), w, r)
 		return
 	}
-	ctx, cancel := context.WithDeadline(r.Context(), t.Deadline)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), t.Deadline)
 	defer cancel()
 	ctx, seen := follow(ctx)
-	sent := r.WithContext(ctx)
-	sent.URL = withTimeout(r.URL, left)
+	sent := p.request.Sent(ctx)
+	sent.URL = withTimeout(sent.URL, left)
 
 	sw := &statusWriter{ResponseWriter: w}
 	defer func() { // also when next panics, as a proxy does to cut a connection
 		switch outcomeOf(sw.status, seen.neverSent()) {
 		case landed:
 			t.landed()
-			if sw.status != http.StatusCreated {
-				g.recountSoon(a) // a 200 or 202 need not have created anything
+			if sw.status != http.StatusCreated || p.request.DryRun {
+				g.recountSoon(a) // it need not have created anything
 			}
 		case returned:
 			t.returned()
@@ -172,7 +204,7 @@ func (g *Guard) forward(w http.ResponseWriter, r *http.Request, next http.Handle
 				"server", a.Server.Name, "namespace", a.Namespace, "resource", a.Resource, "status", sw.status, "flight", t.ID)
 		}
 	}()
-	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), sent)
+	p.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), sent)
 }
 
 // withTimeout tells the server when to give up, so that a request of which
@@ -194,45 +226,67 @@ func withTimeout(u *url.URL, left time.Duration) *url.URL {
 	return &next
 }
 
-// upsert lets a request through that creates its object if it is not there.
-// What is there already is changed without being counted again.
-func (g *Guard) upsert(w http.ResponseWriter, r *http.Request, next http.Handler, info *request.RequestInfo, a ask) {
-	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-	there, err := g.remote.exists(r.Context(), a.Server.Name, gvr, a.Namespace, info.Name)
-	if err != nil {
-		g.log.Debug("whether an object exists cannot be seen: it is taken not to", "server", a.Server.Name, "err", err)
-	}
-	if err != nil || !there {
-		g.create(w, r, next, info, a)
+// upsert lets a request through that a server may take as a create if its object
+// is not there. What is there already is changed without being counted again.
+func (p *passage) upsert(w http.ResponseWriter, r *http.Request) {
+	q, a := p.request, p.ask(r)
+	forbidden := p.authorize(r.Context(), "create")
+	if forbidden == nil && !p.counts() {
+		p.next.ServeHTTP(w, q.Sent(r.Context()))
 		return
 	}
+	there, err := p.guard.remote.exists(r.Context(), a.Server.Name, q.Resource(), q.Info.Namespace, q.Info.Name)
+	patches := q.Info.Verb == "patch" && !q.Applies()
+	switch {
+	case err != nil && (patches || forbidden != nil):
+		p.guard.answers.write(apierrors.NewServiceUnavailable(fmt.Sprintf("the gateway cannot see whether %s %q is there, at server %s: %v; nothing was changed; try again",
+			a.Resource, q.Info.Name, a.Server.Name, err)), w, r)
+	case there:
+		p.change(w, r, a)
+	case patches: // as Kubernetes answers; another server might create it
+		p.guard.answers.write(apierrors.NewNotFound(q.Resource().GroupResource(), q.Info.Name), w, r)
+	case forbidden != nil:
+		p.guard.answers.write(forbidden, w, r)
+	default: // an object that cannot be seen is taken not to be there
+		p.create(w, r)
+	}
+}
+
+// change lets through a request about an object that is there.
+func (p *passage) change(w http.ResponseWriter, r *http.Request, a ask) {
 	sw := &statusWriter{ResponseWriter: w}
 	defer func() {
-		if sw.status != http.StatusCreated || isDryRun(r.URL.Query()) {
+		if sw.status != http.StatusCreated || !p.counts() {
 			return
 		}
 		// It was deleted just before. Its place in the quota is still its own,
 		// unless a list came in between; then used may pass the limit by it.
-		if p, err := g.clerk.place(context.WithoutCancel(r.Context()), a, false); err == nil {
-			g.clerk.arrived(p, a.Resource)
+		if at, err := p.guard.clerk.place(context.WithoutCancel(r.Context()), a, false); err == nil {
+			p.guard.clerk.arrived(at, a.Resource)
+			p.guard.recountSoon(a)
 		}
 	}()
-	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), r)
+	p.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), p.request.Sent(r.Context()))
 }
 
-// admitUser asks the core server whether the user may create this.
-func (g *Guard) admitUser(ctx context.Context, info *request.RequestInfo, a ask) error {
-	if !a.Server.Guard.Authorization {
+// authorize asks the core server whether the user may do with the request's
+// object what the verb says. The error is one for the caller.
+func (p *passage) authorize(ctx context.Context, verb string) error {
+	if !p.server.Guard.Authorization {
 		return nil
 	}
-	u, ok := request.UserFrom(ctx)
-	if !ok {
-		return apierrors.NewUnauthorized("nobody has said who asks")
+	i := p.request.Info
+	a := authorizer.AttributesRecord{User: p.user, Verb: verb, Path: i.Path, ResourceRequest: i.IsResourceRequest}
+	if i.IsResourceRequest {
+		a.Namespace, a.APIGroup, a.APIVersion, a.Resource, a.Subresource, a.Name = i.Namespace, i.APIGroup, i.APIVersion, i.Resource, i.Subresource, i.Name
 	}
-	return g.authorize(ctx, u, authorizer.AttributesRecord{
-		Verb: "create", Namespace: info.Namespace, APIGroup: info.APIGroup, APIVersion: info.APIVersion,
-		Resource: info.Resource, Name: info.Name, Path: info.Path,
-	})
+	if err := p.guard.authorize(ctx, a); err != nil {
+		return err
+	}
+	if p.request.Upgrade && i.Subresource != "" && verb != "create" {
+		return p.authorize(ctx, "create") // a stream into something that runs: reading it is not all it does
+	}
+	return nil
 }
 
 func (g *Guard) refused(err error, a ask) {
