@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -66,6 +70,7 @@ type syncFlags struct {
 	qps         float32
 	burst       int
 	listen      string
+	token       string
 	identity    string
 	leaderElect bool
 }
@@ -75,13 +80,14 @@ const defaultSyncListen = "127.0.0.1:9790"
 func (f *syncFlags) register(fs *pflag.FlagSet) {
 	f.syncTarget.register(fs)
 	f.registerModel(fs)
-	fs.StringSliceVar(&f.podRanges, "pod-ranges", nil, "the own cluster's pod ranges, to warn of overlaps (default: as its nodes tell)")
+	fs.StringSliceVar(&f.podRanges, "pod-ranges", nil, "the own cluster's pod ranges: no endpoint of a peer may lie in them, and overlaps are warned of (default: as its nodes tell)")
 	fs.StringSliceVar(&f.forget, "forget", nil, "peers of which nothing shall be left here")
 	fs.DurationVar(&f.lease, "lease", 40*time.Second, "how long peers take this cluster's endpoints for good after its last sign of life")
 	fs.IntVar(&f.workers, "workers", 32, "how many Services are written at a time")
 	fs.Float32Var(&f.qps, "qps", 2000, "requests a second, to each API")
 	fs.IntVar(&f.burst, "burst", 4000, "requests at once, to each API")
 	fs.StringVar(&f.listen, "listen", defaultSyncListen, "where to serve /metrics and /healthz, HOST:PORT; empty is nowhere")
+	fs.StringVar(&f.token, "metrics-token", "", "file with the token that /metrics asks for, of whoever is not on this machine (or in this pod); without it, nobody else gets them")
 	fs.BoolVar(&f.leaderElect, "leader-elect", true, "work only while holding the lease in the own cluster; without it, see to it that no other process runs")
 	fs.StringVar(&f.identity, "identity", "", "this process's name in that lease (default $POD_NAME, or else one that differs at each start)")
 }
@@ -141,7 +147,7 @@ that all clusters reach. See docs/servicesync.md.`,
 				if err != nil {
 					return err
 				}
-				g.Go(func() error { return serveMetrics(ctx, lis, registry) })
+				g.Go(func() error { return serveMetrics(ctx, lis, f.metricsHandler(registry)) })
 			}
 			g.Go(func() error { return servicesync.Run(ctx, cfg) })
 			return g.Wait()
@@ -328,11 +334,43 @@ func (f *syncFlags) bind(asked bool, log *slog.Logger) (net.Listener, error) {
 	return lis, nil
 }
 
-func serveMetrics(ctx context.Context, lis net.Listener, registry *prometheus.Registry) error {
+// metricsHandler answers /healthz to anybody, and /metrics to whoever is on this
+// machine or brings the token.
+func (f *syncFlags) metricsHandler(registry *prometheus.Registry) http.Handler {
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		if near := err == nil && from.Addr().Unmap().IsLoopback(); near || bearerIn(r, f.token) {
+			metrics.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		http.Error(w, "metrics ask for the bearer token of --metrics-token", http.StatusUnauthorized)
+	})
+	return mux
+}
+
+// bearerIn reports whether a request has the token that is in a file. The file is
+// read each time, so that a new token counts at once; no file and an empty one are no
+// token.
+func bearerIn(r *http.Request, file string) bool {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if file == "" || !ok {
+		return false
+	}
+	content, err := os.ReadFile(file)
+	want := bytes.TrimSpace(content)
+	if err != nil || len(want) == 0 {
+		return false
+	}
+	a, b := sha256.Sum256(want), sha256.Sum256([]byte(given))
+	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+func serveMetrics(ctx context.Context, lis net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)

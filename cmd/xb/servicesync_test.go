@@ -1,6 +1,10 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -8,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
@@ -77,5 +82,41 @@ shop/web  east     source (Preparing)  east 3, west 1         waits for endpoint
 `
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Metrics are for this machine, and for whoever has the token.
+func TestMetricsAskForToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		file, from, path, auth string
+		code                   int
+	}{
+		{"", "127.0.0.1:5000", "/metrics", "", 200},
+		{"", "[::1]:5000", "/metrics", "", 200},
+		{"", "10.0.0.7:5000", "/metrics", "", 401},
+		{"", "10.0.0.7:5000", "/metrics", "Bearer ", 401},
+		{"", "10.0.0.7:5000", "/healthz", "", 200},
+		{file, "10.0.0.7:5000", "/metrics", "", 401},
+		{file, "10.0.0.7:5000", "/metrics", "Bearer wrong", 401},
+		{file, "10.0.0.7:5000", "/metrics", "Basic secret", 401},
+		{file, "10.0.0.7:5000", "/metrics", "Bearer secret", 200},
+		{file + "-none", "10.0.0.7:5000", "/metrics", "Bearer ", 401},
+		{os.DevNull, "10.0.0.7:5000", "/metrics", "Bearer ", 401},
+	} {
+		f := &syncFlags{token: c.file}
+		r := httptest.NewRequest(http.MethodGet, c.path, nil)
+		r.RemoteAddr = c.from
+		if c.auth != "" {
+			r.Header.Set("Authorization", c.auth)
+		}
+		w := httptest.NewRecorder()
+		f.metricsHandler(prometheus.NewRegistry()).ServeHTTP(w, r)
+		if w.Code != c.code {
+			t.Errorf("%+v gets %d", c, w.Code)
+		}
 	}
 }

@@ -8,21 +8,15 @@ import (
 	"testing"
 )
 
-// What docs/servicesync.md says to paste makes a kubeconfig that may come in a Secret.
-func TestDocumentedKubeconfig(t *testing.T) {
+// The kubeconfig that deploy/servicesync/peer-kubeconfig.sh prints may come in a Secret.
+func TestDeployedKubeconfig(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
 		t.Skip("there is no kubectl here")
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "servicesync.md"))
+	script, err := filepath.Abs(filepath.Join("..", "..", "..", "deploy", "servicesync", "peer-kubeconfig.sh"))
 	if err != nil {
 		t.Fatal(err)
-	}
-	script := ""
-	for i, block := range strings.Split(string(page), "```") {
-		if i%2 == 1 && strings.Contains(block, "create token") {
-			script = block
-		}
 	}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "config"), strings.NewReplacer("name: w,", "name: west,", "cluster: {", "cluster: {certificate-authority-data: Y2VydAo=, ").
@@ -32,15 +26,11 @@ func TestDocumentedKubeconfig(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "kubectl"), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
 	}
-	paste := exec.CommandContext(t.Context(), "sh", "-e", "-c", script)
-	paste.Dir = dir
-	paste.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "config"), "PATH="+dir+":"+os.Getenv("PATH"))
-	if out, err := paste.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	made, err := os.ReadFile(filepath.Join(dir, "west.kubeconfig"))
+	print := exec.CommandContext(t.Context(), "sh", script, "west")
+	print.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "config"), "PATH="+dir+":"+os.Getenv("PATH"))
+	made, err := print.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v: %s", err, made)
 	}
 	p := parse("west", "west.kubeconfig", made, "", inline)
 	if p.Err != nil {
