@@ -54,6 +54,7 @@ const defaultSyncNamespace = "xb-servicesync"
 // syncFlags are those of xb servicesync.
 type syncFlags struct {
 	syncTarget
+	trustFlags
 	folder      string
 	peers       []string
 	secrets     bool
@@ -110,6 +111,7 @@ func (f *syncFlags) registerModel(fs *pflag.FlagSet) {
 	fs.StringVar(&f.minReady, "min-ready", "75%", "how many endpoints must be ready where a Service migrates to: a number, or a share of those given up")
 	fs.DurationVar(&f.stableFor, "stable-for", 10*time.Second, "for how long they must have been ready")
 	fs.BoolVar(&f.endpoints, "endpoints", false, "write Endpoints, too, for what still reads them")
+	f.trustFlags.register(fs)
 	fs.BoolVar(&f.exported, "exported-only", false, "share Services only that have a ServiceExport or a mode")
 }
 
@@ -123,8 +125,9 @@ replicas of those that its peers publish. One runs in each cluster, or one for
 several; it writes to its own cluster only.
 
 Peers are found in a folder of kubeconfigs, by flags, in Secrets, or in a store
-that all clusters reach. See docs/servicesync.md.`,
-		Example: `  xb servicesync --cluster east --kubeconfig east.kubeconfig --peer west=west.kubeconfig
+that all clusters reach. What they publish is used, and changes nothing that was
+created here, unless --allow says so. See docs/servicesync.md.`,
+		Example: `  xb servicesync --cluster east --kubeconfig east.kubeconfig --peer west=peer-west.kubeconfig
   xb servicesync --cluster east=east.kubeconfig --cluster west=west.kubeconfig
   xb servicesync --cluster east --store store.kubeconfig`,
 		Args: cobra.NoArgs,
@@ -185,12 +188,24 @@ func (f *syncFlags) config(fs *pflag.FlagSet, log *slog.Logger) (servicesync.Con
 	if f.lease < 4*time.Second {
 		return servicesync.Config{}, fmt.Errorf("--lease is %s; want 4s or more, for it is renewed four times while it lasts", f.lease)
 	}
+	if f.lease > model.LongestLease {
+		return servicesync.Config{}, fmt.Errorf("--lease is %s; want %s or less: peers take no more for granted", f.lease, model.LongestLease)
+	}
+	trusts, err := f.trusts()
+	if err != nil {
+		return servicesync.Config{}, err
+	}
+	carry, err := f.carried()
+	if err != nil {
+		return servicesync.Config{}, err
+	}
 	if f.workers < 1 {
 		return servicesync.Config{}, fmt.Errorf("--workers is %d; want 1 or more", f.workers)
 	}
 	cfg := servicesync.Config{
 		Clusters: clusters, Store: store, Namespace: f.namespace, Scope: f.scope, CreateNamespaces: f.create,
 		MinReady: minReady, StableFor: f.stableFor, Endpoints: f.endpoints, ExportedOnly: f.exported,
+		Trust: trusts, Carry: carry,
 		Forget: f.forget, Lease: f.lease, Workers: f.workers,
 		Pace:    servicesync.Pace{QPS: f.qps, Burst: f.burst},
 		Version: version, Logger: log,

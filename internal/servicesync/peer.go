@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -252,8 +253,14 @@ func (p *peer) asked(what string) func(error) {
 	}
 }
 
+// mostSaid is how long a fault is that is logged and told in the lease.
+const mostSaid = 500
+
 // fail says what is wrong with a part of the peer, if it is news; "" is nothing.
 func (p *peer) fail(part, why string) {
+	if len(why) > mostSaid { // it may quote the peer
+		why = strings.ToValidUTF8(why[:mostSaid], "") + "…"
+	}
 	p.mu.Lock()
 	if why == "" {
 		delete(p.faults, part)

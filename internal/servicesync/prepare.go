@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -63,6 +64,9 @@ func (t *term) needs() []right {
 		{own, mcs.GroupName, "serviceexports/status", "", []string{"update", "patch"}},
 		{own, mcs.GroupName, "serviceimports", "", write},
 		{own, mcs.GroupName, "serviceimports/status", "", []string{"update", "patch"}},
+	}
+	if t.cfg.Store != nil {
+		all = append(all, right{pub, "", "namespaces", "", read})
 	}
 	if t.cfg.CreateNamespaces {
 		all = append(all, right{own, "", "namespaces", "", []string{"create"}})
@@ -223,11 +227,45 @@ func formatOf(crd *apiextensionsv1.CustomResourceDefinition) int {
 	return format
 }
 
-// families are the IP families that Services of the cluster can have, as its
-// own first Service tells; nil if that cannot be read.
-func (t *term) families(ctx context.Context) []corev1.IPFamily {
+// serviceRanges are the addresses of the cluster's Services; nil if it does not
+// tell.
+func (t *term) serviceRanges(ctx context.Context) (found []netip.Prefix) {
 	ranges, err := t.own.kube.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
+		return nil
+	}
+	for _, cidr := range ranges.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(cidr); err == nil {
+			found = append(found, p.Masked())
+		}
+	}
+	return found
+}
+
+// serverAddresses are those of the cluster's own API servers, as far as it tells.
+func (t *term) serverAddresses(ctx context.Context) (found []netip.Prefix) {
+	all, err := t.own.kube.DiscoveryV1().EndpointSlices(apiService().Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=" + apiService().Name,
+	})
+	if err != nil {
+		return nil
+	}
+	for _, s := range all.Items {
+		for _, e := range s.Endpoints {
+			for _, address := range e.Addresses {
+				if a, err := netip.ParseAddr(address); err == nil {
+					found = append(found, netip.PrefixFrom(a, a.BitLen()))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// families are the IP families that Services of the cluster can have, as their
+// ranges or its own first Service tell; nil if that cannot be read.
+func (t *term) families(ctx context.Context, services []netip.Prefix) []corev1.IPFamily {
+	if len(services) == 0 {
 		svc, err := t.own.kube.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 		if err != nil {
 			return nil
@@ -235,13 +273,10 @@ func (t *term) families(ctx context.Context) []corev1.IPFamily {
 		return svc.Spec.IPFamilies
 	}
 	var families []corev1.IPFamily
-	for _, cidr := range ranges.Spec.CIDRs {
-		p, err := netip.ParsePrefix(cidr)
-		switch {
-		case err != nil:
-		case p.Addr().Is4():
+	for _, p := range services {
+		if p.Addr().Is4() {
 			families = append(families, corev1.IPv4Protocol)
-		default:
+		} else {
 			families = append(families, corev1.IPv6Protocol)
 		}
 	}
@@ -253,17 +288,21 @@ func (t *term) families(ctx context.Context) []corev1.IPFamily {
 const mostRanges = 100
 
 // podRanges are the addresses of the cluster's pods: those configured, or those
-// that its nodes tell. It is only for a warning, and never fails.
-func (t *term) podRanges(ctx context.Context) []string {
+// that its nodes tell; nil if they do not.
+func (t *term) podRanges(ctx context.Context) (found []netip.Prefix) {
 	if len(t.cluster.PodRanges) > 0 {
-		return t.cluster.PodRanges
+		for _, cidr := range t.cluster.PodRanges {
+			if p, err := netip.ParsePrefix(cidr); err == nil {
+				found = append(found, p.Masked())
+			}
+		}
+		return found
 	}
-	var found []netip.Prefix
 	options := metav1.ListOptions{Limit: 500}
 	for {
 		nodes, err := t.own.kube.CoreV1().Nodes().List(ctx, options)
 		if err != nil {
-			t.log.Debug("nodes cannot be listed; pod ranges are not compared", "error", err)
+			t.log.Debug("nodes cannot be listed; pod ranges are not known", "error", err)
 			return nil
 		}
 		for _, n := range nodes.Items {
@@ -277,11 +316,15 @@ func (t *term) podRanges(ctx context.Context) []string {
 			break
 		}
 	}
-	var ranges []string
-	for _, p := range merge(found) {
+	return merge(found)
+}
+
+// listRanges is as many of them as a lease lists.
+func listRanges(all []netip.Prefix) (ranges []string) {
+	for _, p := range all[:min(len(all), mostRanges)] {
 		ranges = append(ranges, p.String())
 	}
-	return ranges[:min(len(ranges), mostRanges)]
+	return ranges
 }
 
 // merge is the same addresses in the fewest prefixes, sorted.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 )
@@ -48,6 +50,9 @@ type Config struct {
 	StableFor        time.Duration
 	Endpoints        bool
 	ExportedOnly     bool
+	// Trust is what each peer may do; the model adds this cluster's own addresses.
+	Trust model.Trusts
+	Carry model.Carry
 	// Forget names clusters of which nothing shall be left.
 	Forget []string
 	// Lease is how long silence of this cluster says nothing to its peers.
@@ -165,7 +170,7 @@ func (t *term) hold(ctx context.Context) error {
 		return err
 	}
 	t.rights = rights
-	if err := t.ensureNamespace(ctx, t.own, t.cfg.Namespace); err != nil {
+	if err := t.ensureNamespace(ctx, t.own, t.cfg.Namespace, nil); err != nil {
 		return err
 	}
 	if t.cfg.Identity == "" {
@@ -243,15 +248,17 @@ func (t *term) lead(ctx context.Context) error {
 
 // site is the cluster as the model and the peers are configured for it.
 func (t *term) site(ctx context.Context) (*site, error) {
+	pods, services := t.podRanges(ctx), t.serviceRanges(ctx)
 	s, err := newSite(&site{
 		model: model.Config{
 			Cluster: model.ClusterID(t.cluster.Name), Namespace: t.namespace, Scope: t.cfg.Scope,
-			CreateNamespaces: t.cfg.CreateNamespaces, Families: t.families(ctx), MinReady: t.cfg.MinReady,
+			CreateNamespaces: t.cfg.CreateNamespaces, Families: t.families(ctx, services), MinReady: t.cfg.MinReady,
 			StableFor: t.cfg.StableFor, Endpoints: t.cfg.Endpoints, ExportedOnly: t.cfg.ExportedOnly,
+			Trust: t.cfg.Trust, Carry: t.cfg.Carry, Reserved: slices.Concat(pods, services, t.serverAddresses(ctx)),
 		},
 		own: t.own, publications: t.publications, source: t.cfg.Peers(t.cluster, t.own.kube), pace: t.cfg.Pace,
 		namespace: t.cfg.Namespace, workers: t.cfg.Workers, log: t.log, metrics: t.metrics,
-		conditions: []metav1.Condition{t.rights}, podRanges: t.podRanges(ctx), forgotten: forgotten(t.cfg.Forget),
+		conditions: []metav1.Condition{t.rights}, podRanges: listRanges(pods), forgotten: forgotten(t.cfg.Forget),
 	})
 	if err != nil {
 		return nil, err
@@ -277,19 +284,29 @@ func (t *term) prepare(ctx context.Context) error {
 	if t.cfg.Store == nil {
 		return nil
 	}
-	return t.ensureNamespace(ctx, t.publications, t.namespace)
+	mark := map[string]string{v1alpha1.LabelCluster: t.namespace} // see StorePeers
+	return t.ensureNamespace(ctx, t.publications, t.namespace, mark)
 }
 
-// ensureNamespace creates a namespace of this controller's own.
-func (t *term) ensureNamespace(ctx context.Context, a *api, name string) error {
-	_, err := a.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if err == nil || apierrors.IsForbidden(err) {
+// ensureNamespace creates a namespace of this controller's own. One that is there is
+// left as it is: its labels are for its administrators to say.
+func (t *term) ensureNamespace(ctx context.Context, a *api, name string, labels map[string]string) error {
+	found, err := a.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		for k, v := range labels {
+			if found.Labels[k] != v {
+				t.log.Warn("a namespace lacks the label that has other clusters read it; have an administrator of the store set it", "namespace", name, "label", k+"="+v, "server", a.config.Host)
+			}
+		}
+		return nil
+	}
+	if apierrors.IsForbidden(err) {
 		return nil // whether it is there will be seen
 	}
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get namespace %s of %s: %w", name, a.config.Host, err)
 	}
-	_, err = a.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{FieldManager: fieldManager})
+	_, err = a.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsForbidden(err) {
 		t.log.Warn("a namespace is missing and may not be created here; have somebody create it", "namespace", name, "server", a.config.Host)
 		return nil

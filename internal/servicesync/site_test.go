@@ -193,9 +193,10 @@ func start(t *testing.T, name string, own *rest.Config, change func(*Config)) *p
 	t.Helper()
 	p := &process{metrics: prometheus.NewRegistry()}
 	cfg := Config{
-		Clusters: []Cluster{{Name: name, Config: own, PodRanges: []string{"10.0.0.0/16"}}},
+		Clusters: []Cluster{{Name: name, Config: own, PodRanges: []string{"10.255.0.0/16"}}},
 		Peers:    func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
 		// Nothing in these tests waits for a lease to run out.
+		Trust:     model.Trusts{model.Everybody: {Selector: true}}, // heirs in these tests are asked by others
 		Namespace: "sync", Lease: time.Hour, Workers: 4, Pace: Pace{QPS: -1}, Version: "test",
 		Metrics: p.metrics, Logger: slog.New(slog.NewTextHandler(io.MultiWriter(&p.log, t.Output()), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

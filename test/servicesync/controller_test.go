@@ -23,6 +23,8 @@ type controller struct {
 	lease string // how long its silence says nothing
 	store string // kubeconfig of the store, if they meet there
 
+	strict bool // peers may do nothing here but be used
+
 	publications string // namespace of what it publishes, of this test alone
 	env          []string
 	args         []string
@@ -125,6 +127,9 @@ func (c *controller) command(t testing.TB) (argv, env []string) {
 	argv = []string{xb, "servicesync", "--kubeconfig", c.local, "--cluster", c.own.Name, "--namespace", c.publications,
 		"--identity", "test", // it leads again at once where it was killed
 		"--stable-for", "500ms", "--lease", c.lease, "--listen", ""}
+	if !c.strict { // all peers are one's own
+		argv = append(argv, "--allow", "*=claim,selector,NodePort,LoadBalancer,ExternalName", "--carry", "label:*,annotation:*")
+	}
 	if throughStore() {
 		argv = append(argv, "--store", c.store)
 	} else {

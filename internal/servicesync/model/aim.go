@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -46,6 +47,7 @@ func (d *decision) aimAsAsked() {
 
 // aimToFollow follows what other clusters ask for.
 func (d *decision) aimToFollow() {
+	d.sayUnheeded()
 	mayGive := gives(d.me.Role) || d.me.Role == v1alpha1.RoleCandidate
 	claims := d.claimants()
 	switch {
@@ -61,9 +63,9 @@ func (d *decision) aimToFollow() {
 		if mayGive {
 			d.aim = v1alpha1.RoleReceiver
 		}
-	case d.isHeir() && !gives(d.me.Role):
+	case d.isHeir() && !gives(d.me.Role) && d.canGive():
 		d.aim = v1alpha1.RoleCandidate
-	case d.unionInForce() && d.me.Mode != v1alpha1.ModeReceiver:
+	case d.unionInForce() && d.me.Mode != v1alpha1.ModeReceiver && (gives(d.me.Role) || d.canGive()):
 		d.aim = v1alpha1.RoleUnion
 	case d.blind():
 		// Whoever is not seen may ask for just what is.
@@ -91,13 +93,20 @@ func (d *decision) byItself() v1alpha1.Role {
 		return v1alpha1.RoleSource
 	case d.me.Mode == v1alpha1.ModeReceiver:
 		return v1alpha1.RoleReceiver
-	case !d.me.Replica && d.declaredSource() != nil && d.agreed(*d.declaredSource()):
+	case !d.me.Replica && d.overtaken():
 		return v1alpha1.RoleReceiver // what was said counts more than what was not
 	case d.me.Replica && gives(d.me.Role) && !d.me.Asked && !d.someoneElses():
 		return v1alpha1.RoleSource // what it was made from is gone or has handed over, and it gives
 	default:
 		return unsaid(d.me.Replica)
 	}
+}
+
+// overtaken reports whether the Service of this cluster's own, about which nothing is
+// said any more, stays a receiver of another that is declared to be the source.
+func (d *decision) overtaken() bool {
+	m := d.declaredSource()
+	return m != nil && d.agreed(*m) && (d.me.Role == v1alpha1.RoleReceiver || d.yields(*m))
 }
 
 // someoneElses reports whether another cluster has, or may have, the Service
@@ -202,7 +211,7 @@ func (d *decision) claimants() []member {
 	second := d.me.Replica && d.me.Role == v1alpha1.RoleSource && d.me.Mode == v1alpha1.ModeNone && !d.unionInForce()
 	for _, m := range d.others {
 		switch {
-		case m.health == Expired || m.Role == v1alpha1.RoleSingular:
+		case m.health == Expired || m.Role == v1alpha1.RoleSingular || !d.yields(m):
 		case m.Mode == v1alpha1.ModeSource && (m.Asked || gives(m.Role) && m.Replica):
 			said = append(said, m)
 		case m.Mode == v1alpha1.ModeNone && m.Asked && !m.Replica:
@@ -225,17 +234,63 @@ func (d *decision) claimants() []member {
 	}
 }
 
-// agreed reports whether this Service and another cluster's are one: one was
-// made from the other, or somebody has said here what it is to be. Two that
-// were created independently may have nothing to do with each other.
+// agreed reports whether this Service and another cluster's are one. That is for
+// this cluster to say: the Service was made here from another cluster's, or its own
+// annotation says what it is to be. Without either, the other cluster's word that
+// its Service is a replica of this one counts only if the peer may claim.
 func (d *decision) agreed(m member) bool {
-	return d.me.Replica || m.Replica || d.me.Mode != v1alpha1.ModeNone
+	return d.me.Replica || d.spokenFor() || m.Replica && m.trust.Claim
+}
+
+// spokenFor reports whether somebody has said here what the Service is to be, or
+// had, and it is on its way back.
+func (d *decision) spokenFor() bool {
+	return d.svc != nil && (d.me.Mode != v1alpha1.ModeNone || d.me.Role != unsaid(d.me.Replica))
+}
+
+// yields reports whether this cluster stops giving the Service because another
+// asks to be the source: if its own annotation says so and names nobody else, to
+// the cluster that a replica was made from, or to a peer that may claim.
+func (d *decision) yields(m member) bool {
+	switch {
+	case m.trust.Claim:
+		return true
+	case d.me.Mode == v1alpha1.ModeReceiver:
+		return d.me.To == "" || d.me.To == string(m.id)
+	default:
+		return d.me.Replica && d.svc.Labels[v1alpha1.LabelReplica] == string(m.id)
+	}
+}
+
+// canGive reports whether the Service may get endpoints of its own here, if others
+// ask for that. A replica may if somebody has given it some, or its annotation or
+// the configuration lets it adopt the selector of the cluster that it follows.
+func (d *decision) canGive() bool {
+	if !d.me.Replica || d.me.Mode != v1alpha1.ModeNone || len(d.own) > 0 || len(d.svc.Spec.Selector) > 0 {
+		return true
+	}
+	return d.cfg.Trust.Of(ClusterID(d.svc.Labels[v1alpha1.LabelReplica])).Selector
+}
+
+// sayUnheeded says which wishes of other clusters come to nothing because nobody
+// has allowed them here.
+func (d *decision) sayUnheeded() {
+	for _, m := range d.others {
+		asks := m.Replica && (m.Mode == v1alpha1.ModeSource || m.Mode == v1alpha1.ModeUnion) && (m.Asked || m.Role == v1alpha1.RoleUnion)
+		switch {
+		case m.health == Expired:
+		case asks && gives(d.me.Role) && !d.spokenFor() && !d.me.Replica && !m.trust.Claim:
+			d.warn("ClaimNotAllowed", fmt.Sprintf("%s asks to be %s of this Service, which serves here and has no annotation: nothing changes; annotate it with %s here as well, or start with --allow %s=claim", m.id, m.Mode, cmp.Or(map[v1alpha1.Mode]string{v1alpha1.ModeSource: "receiver"}[m.Mode], "union"), m.id))
+		case !gives(d.me.Role) && !d.canGive() && (m.Mode == v1alpha1.ModeUnion && m.Role == v1alpha1.RoleUnion || handingOver(m) && slices.Contains(m.Handover.Heirs, string(d.cfg.Cluster))):
+			d.warn("SelectorNotAllowed", fmt.Sprintf("%s wants this cluster to give endpoints, and the selector of %s is not adopted here unasked: annotate the replica with %s, or start with --allow %s=selector", m.id, d.svc.Labels[v1alpha1.LabelReplica], cmp.Or(map[v1alpha1.Mode]string{v1alpha1.ModeUnion: "union"}[m.Mode], "source"), d.svc.Labels[v1alpha1.LabelReplica]))
+		}
+	}
 }
 
 // isHeir reports whether another cluster is handing over to this one.
 func (d *decision) isHeir() bool {
 	for _, m := range d.others {
-		if handingOver(m) && slices.Contains(m.Handover.Heirs, string(d.cfg.Cluster)) {
+		if d.may[m.id] && handingOver(m) && slices.Contains(m.Handover.Heirs, string(d.cfg.Cluster)) {
 			return true
 		}
 	}
@@ -256,7 +311,7 @@ func (d *decision) unionInForce() bool {
 		return true
 	}
 	for _, m := range d.others {
-		if m.Mode == v1alpha1.ModeUnion && (m.Asked || m.Role == v1alpha1.RoleUnion) && d.agreed(m) {
+		if m.Mode == v1alpha1.ModeUnion && (m.Asked || m.Role == v1alpha1.RoleUnion) && d.may[m.id] && d.agreed(m) {
 			return true
 		}
 	}

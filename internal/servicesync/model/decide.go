@@ -9,6 +9,7 @@ package model
 // its precondition.
 func Decide(cfg Config, in Input) Result {
 	d := &decision{cfg: cfg, in: in}
+	d.admit()
 	d.look()
 	if d.inScope {
 		d.aimAt()

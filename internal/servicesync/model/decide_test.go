@@ -57,6 +57,11 @@ func TestPeering(t *testing.T) {
 			t.Errorf("after %s: %s, confirmed %t", c.after, health, confirmed)
 		}
 	}
+	lease.Spec.DurationSeconds = 1 << 30 // as a peer may say that wants to stay
+	if health, _ := p.Health(now.Add(model.LongestLease)); health != model.Expired {
+		t.Errorf("a lease of %d s makes a peer that is silent for %s %s", lease.Spec.DurationSeconds, model.LongestLease, health)
+	}
+	lease.Spec.DurationSeconds = 40
 	for name, change := range map[string]func(*model.Peering){
 		"not all is seen":        func(p *model.Peering) { p.Services = 1 },
 		"it is not listed":       func(p *model.Peering) { p.Synced = false },

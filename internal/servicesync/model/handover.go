@@ -163,6 +163,8 @@ func (d *decision) leaveAlone() {
 func (d *decision) finish() {
 	switch candidate := d.me.Role == v1alpha1.RoleCandidate; {
 	case !candidate && !gives(d.me.Role):
+	case !d.meant():
+		d.handover.Phase = v1alpha1.PhaseWithdrawn
 	case d.me.Mode == v1alpha1.ModeSingular:
 		d.retire(v1alpha1.RoleSingular, "stand alone")
 		return
@@ -176,6 +178,14 @@ func (d *decision) finish() {
 	if len(d.leftOvers()) == 0 {
 		d.handover.Phase = v1alpha1.PhaseDone
 	}
+}
+
+// meant reports whether a handover of a Service that was created here is this
+// cluster's wish. Its record alone does not say so: it may lie in a store that
+// others write to, and the wish may have been taken back since.
+func (d *decision) meant() bool {
+	return d.me.Replica || d.me.Mode == v1alpha1.ModeReceiver || d.me.Mode == v1alpha1.ModeSingular || d.me.Role == v1alpha1.RoleCandidate ||
+		slices.ContainsFunc(d.handover.Heirs, func(id string) bool { return d.cfg.Trust.Of(ClusterID(id)).Claim })
 }
 
 // withdraw takes back a handover that is not committed.

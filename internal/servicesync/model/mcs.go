@@ -151,12 +151,16 @@ func over(a, b map[string]string) map[string]string {
 	return out
 }
 
-// unionOfPorts are the ports of all; of two of one name the older export's.
+// unionOfPorts are the ports of all; of two that one Service cannot have, the older
+// export's.
 func unionOfPorts(exporters []member) []mcs.ServicePort {
 	var ports []mcs.ServicePort
 	for _, m := range exporters {
 		for _, p := range m.Template.Ports {
-			if !slices.ContainsFunc(ports, func(q mcs.ServicePort) bool { return q.Name == p.Name }) {
+			excludes := func(q mcs.ServicePort) bool {
+				return q.Name == p.Name || q.Name == "" || p.Name == "" || q.Port == p.Port && q.Protocol == p.Protocol
+			}
+			if len(ports) < mostPorts && !slices.ContainsFunc(ports, excludes) {
 				ports = append(ports, mcs.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port})
 			}
 		}
@@ -231,7 +235,7 @@ func (d *decision) derivedSlices(exporters []member, winner member) map[string]*
 		s := d.shared(id, p, winner.Template.Headless)
 		want[s.Name] = s
 	}
-	if stands[d.cfg.Cluster] || handed && gives(d.me.Role) {
+	if stands[d.cfg.Cluster] || handed && gives(d.me.Role) && (d.me.Replica || d.spokenFor()) {
 		for name, endpoints := range d.published {
 			p := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{PublishedEndpoints: endpoints}}
 			p.Name = name
@@ -244,7 +248,9 @@ func (d *decision) derivedSlices(exporters []member, winner member) map[string]*
 			all := published.All()
 			partly[m.id] = !published.Whole(all)
 			for _, p := range all {
-				add(m.id, p)
+				if p.Spec.AddressType != discoveryv1.AddressTypeFQDN {
+					add(m.id, p)
+				}
 			}
 		}
 	}

@@ -9,6 +9,7 @@
 package model
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,13 @@ type Config struct {
 	// Apart publishes no more endpoints in a PublishedService, as format 2 had it: what
 	// comes after it is tested with it.
 	Apart bool
+	// Trust is what peers may do here, beyond what every peer may; see Trust.
+	Trust Trusts
+	// Reserved are this cluster's own addresses (of its pods, Services and API
+	// servers): no endpoint of a peer has one, unless the peer's Trust says so.
+	Reserved []netip.Prefix
+	// Carry is which labels and annotations go along; see Carry.
+	Carry Carry
 	// ExportedOnly leaves Services without a ServiceExport or a mode alone.
 	ExportedOnly bool
 }

@@ -25,6 +25,10 @@ type Peering struct {
 	Forgotten bool
 }
 
+// LongestLease bounds for how long a peer's silence says nothing, whatever its
+// lease says: a peer cannot make what it published stay for good.
+const LongestLease = time.Hour
+
 // defaultLease is how long a lease lasts of which nothing is known.
 const defaultLease = 40 * time.Second
 
@@ -37,6 +41,7 @@ func (p Peering) Health(now time.Time) (Health, time.Time) {
 	if lasts <= 0 {
 		lasts = defaultLease
 	}
+	lasts = min(lasts, LongestLease)
 	stale, expired := p.Heard.Add(lasts/2), p.Heard.Add(lasts)
 	switch {
 	case now.Before(stale):

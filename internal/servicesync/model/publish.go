@@ -14,11 +14,11 @@ import (
 )
 
 // template is the Service as a replica needs it.
-func template(s *corev1.Service) *v1alpha1.ServiceTemplate {
+func (d *decision) template(s *corev1.Service) *v1alpha1.ServiceTemplate {
 	t := &v1alpha1.ServiceTemplate{
 		Created:                       s.CreationTimestamp,
-		Labels:                        carried(s.Labels),
-		Annotations:                   carried(s.Annotations),
+		Labels:                        carried(d.cfg.Carry.Labels, s.Labels),
+		Annotations:                   carried(d.cfg.Carry.Annotations, s.Annotations),
 		Type:                          s.Spec.Type,
 		Headless:                      s.Spec.ClusterIP == corev1.ClusterIPNone,
 		ExternalName:                  s.Spec.ExternalName,
@@ -49,24 +49,17 @@ func template(s *corev1.Service) *v1alpha1.ServiceTemplate {
 	return t
 }
 
-// carried is what of labels or annotations goes along: all but what other
-// tools or this one say about the object where it is.
-func carried(all map[string]string) map[string]string {
-	out := make(map[string]string)
-	for k, v := range all {
-		domain, _, _ := strings.Cut(k, "/")
-		switch {
-		case domain == v1alpha1.GroupName, k == v1alpha1.AnnotationModeCompat, k == corev1.LastAppliedConfigAnnotation:
-		case domain == "meta.helm.sh", domain == "argocd.argoproj.io", domain == "kustomize.toolkit.fluxcd.io", domain == "helm.toolkit.fluxcd.io":
-			// A replica is nobody's release: a tool that finds its mark would delete it.
-		default:
-			out[k] = v
-		}
+// bound reports whether a label or an annotation says something about the object
+// where it is, and so never goes along.
+func bound(key string) bool {
+	domain, _, _ := strings.Cut(key, "/")
+	switch domain {
+	case v1alpha1.GroupName, "endpoints.kubernetes.io", "endpointslice.kubernetes.io":
+		return true
+	case "meta.helm.sh", "argocd.argoproj.io", "kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io":
+		return true // a replica is nobody's release: a tool that finds its mark would delete it
 	}
-	if len(out) == 0 {
-		return nil
-	}
-	return out
+	return key == v1alpha1.AnnotationModeCompat || key == corev1.LastAppliedConfigAnnotation
 }
 
 func clone[T any](p *T) *T {
@@ -85,7 +78,7 @@ func (d *decision) publish() {
 	case d.inScope && d.svc != nil && d.toPublish():
 		if d.in.Published.Service == nil && d.serviceChanges() {
 			// Its own update comes first: what is published of it is true by then.
-			_ = describe(&me, d.service) // a mode that is unknown was said
+			_ = d.describe(&me, d.service) // a mode that is unknown was said
 		}
 	case len(d.seen) == 0:
 		return

@@ -49,7 +49,7 @@ func shape(t corev1.ServiceType, headless bool) string {
 func (d *decision) model() *member {
 	var best *member
 	for i, m := range d.others {
-		if m.Template == nil || m.Role == v1alpha1.RoleSingular || m.Replica && !gives(m.Role) && m.Role != v1alpha1.RoleCandidate {
+		if m.Template == nil || d.svc != nil && !d.may[m.id] || m.Role == v1alpha1.RoleSingular || m.Replica && !gives(m.Role) && m.Role != v1alpha1.RoleCandidate {
 			continue
 		}
 		// What is shared for its export only is reached through its ServiceImport:

@@ -62,7 +62,7 @@ func (d *decision) using() map[ClusterID]bool {
 	origin, contested := d.origin()
 	for _, m := range d.others {
 		switch {
-		case !gives(m.Role):
+		case !gives(m.Role) || !d.may[m.id]:
 		case d.me.Role == v1alpha1.RoleReceiver, d.me.Role == v1alpha1.RoleCandidate:
 			using[m.id] = !contested || m.id == origin
 		case d.me.Role == v1alpha1.RoleUnion:
@@ -73,7 +73,7 @@ func (d *decision) using() map[ClusterID]bool {
 		return using
 	}
 	for _, m := range d.others {
-		if d.follows(m) && m.health != Expired {
+		if d.follows(m) && d.may[m.id] && m.health != Expired {
 			addHeirs(using, m.Handover)
 		}
 	}
@@ -155,6 +155,9 @@ func (d *decision) follow(id ClusterID, used bool) {
 			d.retain(id) // not all of it is seen
 		}
 		for _, s := range all {
+			if s.Spec.AddressType == discoveryv1.AddressTypeFQDN {
+				continue // no proxy uses names, and they may be anybody's
+			}
 			in := d.imported(id, s)
 			d.slices[in.Name] = in
 		}
@@ -184,7 +187,7 @@ func (d *decision) retain(id ClusterID) {
 // this cluster has only just taken over from, since there is nothing else.
 func (d *decision) useAnybody() {
 	for _, m := range d.others {
-		if d.follows(m) && (gives(m.Role) || m.Role == v1alpha1.RoleCandidate) {
+		if d.follows(m) && d.may[m.id] && (gives(m.Role) || m.Role == v1alpha1.RoleCandidate) {
 			d.follow(m.id, true)
 		}
 	}

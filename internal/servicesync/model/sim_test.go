@@ -205,7 +205,7 @@ func (c *cluster) roll() {
 // checkAtRest: where everything was seen by everybody, nobody is without an
 // endpoint if one is given, and nobody uses an endpoint that is dead.
 func (w *world) checkAtRest() {
-	for _, c := range w.clusters {
+	for _, c := range w.honest() {
 		kept := c.decide(c.input()).Facts.Kept // the last that there was, and nothing in its place
 		if working, usable := c.working(), c.usable(); !kept && !slices.Equal(working, usable) {
 			w.fail("%s: uses %v at rest, and %v work", c.id, usable, working)
@@ -221,7 +221,7 @@ func (w *world) checkAtRest() {
 // do not say what is the matter.
 func (w *world) checkSources() {
 	silent, made := 0, false
-	for _, c := range w.clusters {
+	for _, c := range w.honest() {
 		p, f := published(c.own).Service, c.decide(c.input()).Facts
 		if p == nil || p.Spec.Role != v1alpha1.RoleSource || f.Conflict+f.Holds != "" {
 			continue
@@ -273,7 +273,7 @@ func (w *world) checkExpired() {
 // write nothing.
 func (w *world) checkRestart() {
 	before := w.state()
-	for _, c := range w.clusters {
+	for _, c := range w.honest() {
 		c.start()
 		for _, v := range c.peers {
 			v.catchUp()

@@ -3,6 +3,8 @@ package model
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -61,11 +63,35 @@ func (d *decision) held(address string) bool {
 // endpointsOf are the endpoints of a cluster's slice that are used.
 func (d *decision) endpointsOf(id ClusterID, p *v1alpha1.PublishedSlice) []endpoint {
 	all := ungrouped(p)
+	if id != d.cfg.Cluster {
+		all = d.reachable(id, p.Spec.AddressType, all)
+	}
 	if len(all) > perSlice {
 		d.warn("TooManyEndpoints", fmt.Sprintf("%s publishes %d endpoints in the slice %s: only the first %d are used", id, len(all), p.Name, perSlice))
 		return all[:perSlice]
 	}
 	return all
+}
+
+// reachable leaves of a peer's endpoints those whose addresses it may publish.
+func (d *decision) reachable(id ClusterID, family discoveryv1.AddressType, all []endpoint) []endpoint {
+	trust := d.cfg.Trust.Of(id)
+	return slices.DeleteFunc(all, func(e endpoint) bool {
+		if (family == discoveryv1.AddressTypeIPv6) == strings.Contains(e.address, ":") && trust.reaches(e.address, d.cfg.Reserved) {
+			return false
+		}
+		d.refused(id, e.address)
+		return true
+	})
+}
+
+// refused says once for each peer that an address is left out.
+func (d *decision) refused(id ClusterID, address string) {
+	const reason = "AddressNotAllowed"
+	said := string(id) + " publishes "
+	if !slices.ContainsFunc(d.result.Events, func(e Event) bool { return e.Reason == reason && strings.HasPrefix(e.Note, said) }) {
+		d.warn(reason, fmt.Sprintf("%sthe address %.60q, which it may not: the endpoint is left out; see --peer-ranges, and --pod-ranges for this cluster's own", said, address))
+	}
 }
 
 func importedEndpoint(e endpoint) discoveryv1.Endpoint {

@@ -153,8 +153,10 @@ func (d *decision) restoreSelector(s *corev1.Service) {
 	if !d.me.Replica {
 		return // somebody manages its endpoints without one
 	}
+	follows := d.svc.Labels[v1alpha1.LabelReplica]
 	for _, m := range d.others {
-		if m.Template != nil && len(m.Template.Selector) > 0 && (gives(m.Role) || !m.Replica) {
+		allowed := m.trust.Selector || d.me.Mode != v1alpha1.ModeNone && string(m.id) == follows
+		if allowed && m.Template != nil && len(m.Template.Selector) > 0 && (gives(m.Role) || !m.Replica) {
 			s.Spec.Selector = maps.Clone(m.Template.Selector)
 			setAnnotation(&s.ObjectMeta, v1alpha1.AnnotationAdopted, string(m.id))
 			return

@@ -2,7 +2,6 @@ package model
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -25,6 +24,7 @@ type decision struct {
 	own     map[kind]map[string]endpoint          // the cluster's own endpoints
 	ready   int                                   // of those
 	others  []member                              // clusters that publish the Service, in order
+	may     map[ClusterID]bool                    // of those, whose endpoints may serve here
 	have    map[string]*discoveryv1.EndpointSlice // the imported slices that exist
 	ours    map[string]*discoveryv1.EndpointSlice // their parts, by cluster and published slice
 
@@ -50,6 +50,7 @@ type member struct {
 
 	id     ClusterID
 	health Health
+	trust  Trust
 }
 
 // look finds out what there is.
@@ -73,14 +74,11 @@ func (d *decision) look() {
 	d.lookAtOwn()
 	for _, id := range slices.Sorted(maps.Keys(d.in.Peers)) {
 		p := d.in.Peers[id]
-		if s := p.Published.Service; s != nil && (s.Spec.Cluster != string(id) || s.Spec.Service != d.me.Service) {
-			d.warn("NotItsOwn", fmt.Sprintf("%s publishes as cluster %q, Service %s/%s: it is left aside; give each cluster an identity of its own", id, s.Spec.Cluster, s.Spec.Service.Namespace, s.Spec.Service.Name))
-			continue
-		}
 		if s := p.Published.Service; s != nil && p.Synced && understood(s) && s.Spec.Role != v1alpha1.RoleNone {
-			d.others = append(d.others, member{s.Spec, id, p.Health})
+			d.others = append(d.others, member{s.Spec, id, p.Health, d.cfg.Trust.Of(id)})
 		}
 	}
+	d.may = d.entitled()
 }
 
 // lookAtOwn fills in what the cluster says of itself, but for its answers.
@@ -102,7 +100,7 @@ func (d *decision) lookAtOwn() {
 	if d.svc == nil {
 		return
 	}
-	if err := describe(&d.me.PublishedServiceSpec, d.svc); err != nil {
+	if err := d.describe(&d.me.PublishedServiceSpec, d.svc); err != nil {
 		d.warn("UnknownMode", err.Error())
 	}
 	if e := d.in.Local.Export; e != nil && e.DeletionTimestamp == nil && d.svc.Spec.Type != corev1.ServiceTypeExternalName {
@@ -112,8 +110,8 @@ func (d *decision) lookAtOwn() {
 
 // describe fills in what a Service says. Its error is that of a mode that is
 // unknown, which asks for nothing.
-func describe(me *v1alpha1.PublishedServiceSpec, svc *corev1.Service) error {
-	me.Role, me.Replica, me.Template = roleOf(svc), isReplica(svc), template(svc)
+func (d *decision) describe(me *v1alpha1.PublishedServiceSpec, svc *corev1.Service) error {
+	me.Role, me.Replica, me.Template = roleOf(svc), isReplica(svc), d.template(svc)
 	me.To = svc.Annotations[v1alpha1.AnnotationTo]
 	answered := v1alpha1.Mode(svc.Annotations[v1alpha1.AnnotationAnswered])
 	mode, err := modeOf(svc)

@@ -31,6 +31,7 @@ type world struct {
 	clusters []*cluster
 	trace    []string
 	failed   string
+	lies     int  // publications of a hostile cluster
 	asked    bool // somebody has asked for something
 	deleted  bool // somebody has deleted a Service with its pods, and not all know
 	decided  int  // how often
@@ -39,6 +40,8 @@ type world struct {
 	chaos    bool
 	perSlice int                                                     // see model.Config
 	apart    bool                                                    // the same
+	trust    model.Trusts                                            // the same; nil: trusting
+	carry    model.Carry                                             // the same
 	moved    int                                                     // how many times all pods have come to listen elsewhere
 	before   func(write int)                                         // what happens before a write
 	break_   func(cfg model.Config, in model.Input, r *model.Result) // what a test breaks on purpose
@@ -61,6 +64,7 @@ type cluster struct {
 	renewed map[model.ClusterID]time.Time // the RenewTime that was heard
 	cut     map[model.ClusterID]bool      // cannot read that cluster
 
+	hostile  bool   // it has no controller of ours, and publishes what it likes
 	original string // the selector that somebody gave the Service, as JSON
 	gone     bool   // singular, or its Service is gone: no promise holds
 }
@@ -75,7 +79,7 @@ type pod struct {
 }
 
 func newWorld(t *testing.T, seed uint64, n int) *world {
-	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	w := &world{t: t, carry: model.Carry{Labels: []string{"te*", "tier"}, Annotations: []string{"note"}}, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	for i := range n {
 		c := &cluster{
 			w: w, id: model.ClusterID(rune('a' + i)), api: &api{objects: make(map[string]model.Object)},
@@ -89,6 +93,14 @@ func newWorld(t *testing.T, seed uint64, n int) *world {
 	}
 	return w
 }
+
+// honest are the clusters that run our controller.
+func (w *world) honest() []*cluster {
+	return slices.DeleteFunc(slices.Clone(w.clusters), func(c *cluster) bool { return c.hostile })
+}
+
+// of is the cluster of that name.
+func (w *world) of(id model.ClusterID) *cluster { return w.clusters[id[0]-'a'] }
 
 func (w *world) say(format string, args ...any) {
 	w.trace = append(w.trace, w.now.Format("04:05.000 ")+fmt.Sprintf(format, args...))
@@ -193,7 +205,19 @@ func published(v *view) model.Published {
 }
 
 func (c *cluster) config() model.Config {
-	return model.Config{Cluster: c.id, Namespace: "servicesync", StableFor: 3 * time.Second, PerSlice: c.w.perSlice, Apart: c.w.apart}
+	cfg := model.Config{Cluster: c.id, Namespace: "servicesync", StableFor: 3 * time.Second, PerSlice: c.w.perSlice, Apart: c.w.apart, Trust: c.w.trust, Carry: c.w.carry}
+	if cfg.Trust == nil {
+		cfg.Trust = trusting()
+	}
+	return cfg
+}
+
+// trusting lets every peer do all that a peer can be let do.
+func trusting() model.Trusts {
+	return model.Trusts{model.Everybody: {
+		Claim: true, Selector: true,
+		Types: []corev1.ServiceType{corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName},
+	}}
 }
 
 // reconcile runs one decision, or the part of it before a crash, and says how
@@ -259,12 +283,14 @@ func (c *cluster) carryOut(w model.Write) bool {
 			return false
 		}
 		c.mayCreate(o)
+		c.mayHold(nil, o)
 		c.api.put(o, true)
 	case model.Update, model.UpdateStatus:
 		if now == nil || now.GetResourceVersion() != w.Before.GetResourceVersion() {
 			return false
 		}
 		c.mayUpdate(now, o)
+		c.mayHold(now, o)
 		c.mayCommit(now, o)
 		c.api.put(o, false)
 	case model.Delete:
@@ -275,7 +301,7 @@ func (c *cluster) carryOut(w model.Write) bool {
 		c.api.remove(now)
 	}
 	c.w.say("%s %s %s: %s %s", c.id, w.Verb, keyOf(o), w.Why, brief(o))
-	if working > 0 && len(c.working()) == 0 && !c.w.deleted && !c.alone() && !c.told() {
+	if working > 0 && len(c.working()) == 0 && !c.w.deleted && !c.alone() && !c.told() && !c.joined() {
 		c.w.fail("%s: %s %s leaves no endpoint that works", c.id, w.Verb, keyOf(o))
 	}
 	c.checkSelector()
@@ -303,7 +329,10 @@ func (c *cluster) told() bool {
 	if s, ok := c.own.objects["*v1.Service "+key.String()].(*corev1.Service); ok && s.Annotations[v1alpha1.AnnotationMode] == "singular" {
 		return true
 	}
-	for _, v := range c.peers {
+	for id, v := range c.peers {
+		if c.w.of(id).hostile {
+			continue
+		}
 		if p := published(v); v.listed && (p.Service == nil || p.Service.Spec.Role == v1alpha1.RoleSingular) {
 			return true
 		}
@@ -384,7 +413,7 @@ func (c *cluster) mayCommit(old, o model.Object) {
 	if h == nil || h.Phase != v1alpha1.PhaseCommitted || len(h.Heirs) == 0 {
 		return
 	}
-	for _, p := range c.w.clusters {
+	for _, p := range c.w.honest() {
 		if p == c || !c.w.now.Before(c.heard[p.id].Add(lasts)) {
 			continue
 		}
@@ -560,6 +589,9 @@ func (w *world) settle() {
 	for quiet := 0; quiet < 10; quiet++ {
 		w.now = w.now.Add(time.Second)
 		for _, c := range w.clusters {
+			if c.hostile {
+				continue
+			}
 			if !c.up {
 				c.start()
 			}
@@ -582,7 +614,7 @@ func (w *world) settle() {
 		}
 	}
 	w.deleted = w.deleted && slices.ContainsFunc(w.clusters, func(c *cluster) bool { return len(c.cut) > 0 })
-	for _, c := range w.clusters {
+	for _, c := range w.honest() {
 		c.own.catchUp()
 		if r := c.decide(c.input()); len(r.Writes) > 0 {
 			w.fail("%s: does not come to rest: %s %s: %s", c.id, r.Writes[0].Verb, keyOf(r.Writes[0].Object), brief(r.Writes[0].Object))
