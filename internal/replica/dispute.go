@@ -41,6 +41,9 @@ func (s *snapshots) marked(l *loop, m mark) error {
 		s.marks = slices.Delete(s.marks, 0, 1)
 	}
 	s.marks = append(s.marks, m)
+	if m.Slot > s.named {
+		s.weight, s.owed, s.named = 0, false, m.Slot
+	}
 	return s.judge(l, m.Slot)
 }
 

@@ -355,6 +355,9 @@ func (l *loop) onTick(now time.Time) {
 	for _, b := range l.open {
 		b.expire(now)
 	}
+	if l.ready {
+		l.snaps.look(l)
+	}
 	if !l.snaps.working {
 		l.state.Prune(64 * pruneAtOnce)
 	}

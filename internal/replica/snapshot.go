@@ -51,8 +51,14 @@ type manifest struct {
 
 // snapshots is the loop's part in taking and checking snapshots.
 type snapshots struct {
-	weight  int64 // of the journal since the last snapshot slot
-	working bool  // a snapshot is being made or hashed
+	// weight is of the journal since the last snapshot slot, or since the last
+	// mark, whichever is later: marks bring replicas into step that were not.
+	weight  int64
+	owed    bool         // no mark has come since the last snapshot slot
+	named   journal.Slot // the highest that a mark has named
+	late    bool         // a snapshot is due at the next record of ours
+	looked  bool         // whether the start had much to replay
+	working bool         // a snapshot is being made or hashed
 	done    chan snapshot
 	own     map[journal.Slot]ownHash
 	marks   []mark // the last that the journal holds, oldest first
@@ -80,24 +86,40 @@ type snapshot struct {
 	err     error // of hashing or storing it
 }
 
+// soon is the part of the journal between two snapshots after which one that was
+// missed is due again, and how much a start may have to replay without taking one.
+const soon = 4
+
 // passed notes that a slot was applied, with a record of so many bytes, and takes a
 // snapshot if one is due. It is stored if the record was mine.
 func (s *snapshots) passed(l *loop, size int, mine bool) {
 	s.weight += l.cfg.Snapshots.Weight(size)
-	if !l.cfg.Snapshots.Due(s.weight, l.state.Bytes()) {
+	if l.ready {
+		s.look(l)
+	}
+	switch bytes := l.state.Bytes(); {
+	case l.cfg.Snapshots.Due(s.weight, bytes):
+	case s.owed && l.cfg.Snapshots.Due(soon*s.weight, bytes):
+	case s.late && mine && !s.working:
+	default:
 		return
 	}
-	s.weight = 0
-	if s.working {
-		return
+	s.take(l, mine)
+}
+
+// take takes a snapshot of the state as it stands.
+func (s *snapshots) take(l *loop, store bool) {
+	s.weight, s.owed = 0, true
+	if s.late = s.working && (store || s.late); s.working {
+		return // one that was to be stored is, once the one under way is done
 	}
 	s.working = true
-	if mine = mine && !s.checking; mine {
+	if store = store && !s.checking; store {
 		s.stored = append(s.stored[max(0, len(s.stored)-keptMarks):], l.state.Slot())
 	}
 	frozen, chains, sure := l.state.Freeze(), l.chains.Clone(), s.sure(l)
 	l.group.Go(func() error {
-		out := l.takeSnapshot(l.ctx, frozen, chains, mine)
+		out := l.takeSnapshot(l.ctx, frozen, chains, store)
 		if out.checked {
 			l.dropSnapshots(l.ctx, min(out.slot, sure))
 		}
@@ -109,13 +131,27 @@ func (s *snapshots) passed(l *loop, size int, mine bool) {
 	})
 }
 
+// look is called now and then once the tail was reached. Where there was much to
+// replay, the servers before this one have ended before they stored a snapshot: one
+// is due at the next record of ours. A journal that nobody else writes need not wait
+// for a record.
+func (s *snapshots) look(l *loop) {
+	if !s.looked {
+		s.looked = true
+		s.late = s.late || s.owed || l.cfg.Snapshots.Due(soon*s.weight, l.state.Bytes())
+	}
+	if s.late && !s.working && l.info.Exclusive {
+		s.take(l, true)
+	}
+}
+
 // onSnapshot takes in the hash that this replica computed.
 func (l *loop) onSnapshot(out snapshot) error {
 	s := &l.snaps
 	s.working = false
 	if out.err != nil {
 		if l.ctx.Err() == nil {
-			l.log.Warn("snapshot was not stored; the next one will be tried in its turn", "slot", uint64(out.slot), "error", out.err)
+			l.log.Warn("snapshot was not stored; it is tried again soon", "slot", uint64(out.slot), "error", out.err)
 		}
 	} else if out.stored {
 		l.log.Info("snapshot stored", "slot", uint64(out.slot))
@@ -226,6 +262,26 @@ func (r *Replica) dropSnapshots(ctx context.Context, sure journal.Slot) {
 	}
 }
 
+// dropOrphans deletes blobs of snapshots that were never whole: what a server leaves
+// behind that ends while it stores one. Only where nobody else can be storing one.
+func (l *loop) dropOrphans() {
+	names, err := l.cfg.Store.ListBlobs(l.ctx, SnapshotPrefix)
+	if err != nil {
+		return // the next start looks again
+	}
+	whole := map[string]bool{}
+	for _, slot := range SnapshotSlots(names) {
+		whole[snapshotDir(slot)] = true
+	}
+	for _, name := range names {
+		if dir, _ := path.Split(name); !whole[dir] {
+			if err := l.cfg.Store.DeleteBlob(l.ctx, name); err != nil {
+				l.log.Debug("a blob of no snapshot stays", "blob", name, "error", err)
+			}
+		}
+	}
+}
+
 // manifestsFirst puts the names of blobs into the order in which they are deleted: a
 // snapshot without a manifest is none.
 func manifestsFirst(names []string) {
@@ -278,6 +334,9 @@ func (l *loop) restore() error {
 		if err := l.restoreNewest(found); err != nil {
 			return err
 		}
+	}
+	if l.info.Exclusive {
+		l.dropOrphans()
 	}
 	l.hub.publish(l.state.View(), nil)
 	return nil
