@@ -102,6 +102,9 @@ func (l *loop) read(f fetch) error {
 				return l.ctx.Err()
 			}
 		}
+		if errors.Is(err, journal.ErrTrimmed) && l.outran(&f) {
+			continue
+		}
 		if errors.Is(err, journal.ErrTrimmed) || errors.Is(err, journal.ErrClosed) || errors.Is(err, journal.ErrCorrupt) {
 			return err
 		}
@@ -110,6 +113,17 @@ func (l *loop) read(f fetch) error {
 		}
 		f.began = time.Now()
 	}
+}
+
+// outran moves a Read to where the state is, if that has come further meanwhile by
+// records of ours: what the Read asked for may have been trimmed since, by us too.
+func (l *loop) outran(f *fetch) bool {
+	next := journal.Slot(0)
+	if err := l.call(l.ctx, func(l *loop) { next = l.state.Slot() + 1 }); err != nil || next <= f.from {
+		return false
+	}
+	f.from, f.began = next, time.Now()
+	return true
 }
 
 func (l *loop) onFetched(f fetch) error {
