@@ -134,6 +134,7 @@ func (q *Request) ReadObject(bodies *Bodies, user string) error {
 		q.sent.Header.Set("Content-Type", jsonType) // readObject has converted it
 	}
 	q.sent.Body, q.sent.ContentLength, q.sent.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	q.sent.Trailer = nil
 	return nil
 }
 
