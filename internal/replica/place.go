@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -85,15 +84,17 @@ func (l *loop) readOnce(wait *patience, from journal.Slot, limit int) (recs [][]
 }
 
 // patience is one call on the journal, repeated until it is answered: each
-// attempt has its time, waits grow between them, with jitter, and the log
-// hears once that it takes long and once that it is over.
+// attempt has its time, waits grow between them, with jitter. A call that fails
+// for long, or is not answered within the time of a request, is an outage.
 type patience struct {
 	r     *Replica
 	what  string
 	wait  time.Duration
 	began time.Time
-	alarm *time.Timer
-	told  atomic.Bool
+	slow  *time.Timer
+
+	stopped bool // given up without an answer
+	ended   bool // guarded by health.mu
 }
 
 const (
@@ -104,10 +105,7 @@ const (
 
 func newPatience(r *Replica, what string) *patience {
 	p := &patience{r: r, what: what, wait: firstWait, began: time.Now()}
-	p.alarm = time.AfterFunc(tellAfter, func() {
-		p.told.Store(true)
-		r.log.Warn("journal does not answer; trying on", "to", what)
-	})
+	p.slow = time.AfterFunc(r.cfg.Timeout, func() { r.health.fails(p, errSilent) })
 	return p
 }
 
@@ -121,9 +119,12 @@ func (p *patience) try(ctx context.Context, call func(context.Context) error) er
 // pause waits before the next attempt. It fails when ctx ends.
 func (p *patience) pause(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
+		p.stopped = true
 		return ctx.Err()
 	}
-	if p.told.Load() {
+	if cause != nil && time.Since(p.began) >= tellAfter {
+		p.slow.Stop()
+		p.r.health.fails(p, cause)
 		p.r.log.Debug("journal does not answer", "to", p.what, "error", cause)
 	}
 	t := time.NewTimer(p.wait/2 + rand.N(p.wait/2+1))
@@ -133,14 +134,13 @@ func (p *patience) pause(ctx context.Context, cause error) error {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
+		p.stopped = true
 		return ctx.Err()
 	}
 }
 
 // over ends it, answered or not.
 func (p *patience) over() {
-	p.alarm.Stop()
-	if p.told.Load() {
-		p.r.log.Info("journal answers again", "to", p.what, "after", time.Since(p.began).Round(time.Millisecond))
-	}
+	p.slow.Stop()
+	p.r.health.over(p, !p.stopped)
 }

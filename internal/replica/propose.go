@@ -44,9 +44,12 @@ func (p *proposal) settle(res mvcc.Result, err error) {
 	close(p.done)
 }
 
+// withdraw takes back what was not claimed for a batch yet: it never happens.
+func (p *proposal) withdraw() bool { return p.state.CompareAndSwap(queued, abandoned) }
+
 // abandon gives up waiting, because of cause.
 func (p *proposal) abandon(cause error) (mvcc.Result, error) {
-	if p.state.CompareAndSwap(queued, abandoned) {
+	if p.withdraw() {
 		return mvcc.Result{}, errors.Join(ErrUnavailable, cause)
 	}
 	select {

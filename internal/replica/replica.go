@@ -42,6 +42,9 @@ type Config struct {
 	Store    journal.Store
 	Notifier notify.Notifier
 	Logger   *slog.Logger
+	// Name is what people call the journal, in messages, and holds no secret;
+	// the journal's ID when empty.
+	Name string
 
 	// CompressFrom is the length of a batch, in bytes, from which on it is
 	// compressed; 0 for never.
@@ -74,6 +77,8 @@ type Replica struct {
 	index index // of linearizable reads
 	hub   hub   // of the newest published state, and of watchers
 
+	health health // of the journal
+
 	calls chan func(*loop) // runs on the loop
 	ready chan struct{}    // closed once the tail was reached
 	done  chan struct{}    // closed when Run has ended
@@ -96,6 +101,10 @@ func New(cfg Config) *Replica {
 		ready:  make(chan struct{}),
 		done:   make(chan struct{}),
 	}
+	if cfg.Name == "" {
+		r.cfg.Name = r.info.ID.String()
+	}
+	r.health.init(r.cfg.Name, r.log)
 	r.queue.init()
 	r.index.init()
 	r.hub.init(mvcc.New().View())
@@ -125,8 +134,8 @@ func (r *Replica) View() *mvcc.View { return r.hub.view.Load() }
 func (r *Replica) Journal() journal.Info { return r.info }
 
 // Linearizable returns a state that holds every write that any replica
-// acknowledged before the call. The error is ErrUnavailable, ErrStopped or
-// that of ctx.
+// acknowledged before the call. The error is ErrUnavailable, with the Outage if one
+// is known, ErrStopped or that of ctx.
 func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 	if r.info.Exclusive {
 		select {
@@ -136,11 +145,14 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 		}
 	}
 	w := r.index.ask()
+	_, outage := r.health.reads.state()
 	timeout := time.NewTimer(r.cfg.Timeout)
 	defer timeout.Stop()
 	select {
 	case <-w:
 		return r.View(), nil
+	case <-outage:
+		return nil, r.health.reads.because(ErrUnavailable)
 	case <-timeout.C:
 		return nil, ErrUnavailable
 	case <-ctx.Done():
@@ -153,8 +165,9 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 // Propose carries out one request and returns its outcome, once every slot up
 // to its own is applied here. The request must not be changed afterwards. The
 // error is nil, ErrTooLarge, ErrBusy, ErrUnavailable, ErrUnknown or
-// ErrStopped; where ctx ended it, it wraps the error of ctx too. What the
-// state made of the request is in the result.
+// ErrStopped; where ctx ended it, it wraps the error of ctx too, and where the
+// journal does not answer, the Outage. What the state made of the request is in
+// the result.
 func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, error) {
 	// A transaction whose branch only reads is answered without a record; that
 	// it only reads must be true of the newest state.
@@ -167,16 +180,31 @@ func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, 
 			return res, nil
 		}
 	}
+	known, outage := r.health.writes.state()
+	if known != nil {
+		return mvcc.Result{}, r.health.writes.because(ErrUnavailable)
+	}
 	p, err := r.queue.add(req, r.maxBatch(), time.Now().Add(r.cfg.Timeout))
 	if err != nil {
 		return mvcc.Result{}, err
 	}
 	select {
 	case <-p.done: // also when its time is over, and when Run has ended
-		return p.outcome()
+	case <-outage:
+		if p.withdraw() {
+			return mvcc.Result{}, r.health.writes.because(ErrUnavailable)
+		}
+		// It is on its way. Only its end or the caller's patience says more.
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return p.abandon(ctx.Err())
+		}
 	case <-ctx.Done():
 		return p.abandon(ctx.Err())
 	}
+	res, err := p.outcome()
+	return res, r.health.writes.because(err)
 }
 
 // Lease is what is known of one lease.

@@ -1,0 +1,145 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Outage says which journal does not answer, since when, and why. It comes with
+// ErrUnavailable or ErrUnknown, which say what became of a request.
+type Outage struct {
+	Journal string
+	Since   time.Time
+	Cause   error // of the last attempt; not wrapped: it says nothing of the request
+}
+
+func (o *Outage) Error() string {
+	return fmt.Sprintf("journal %s does not answer since %s: %v", o.Journal, o.Since.Format("15:04:05 MST"), o.Cause)
+}
+
+// errSilent is the cause of an outage in which no attempt has failed yet.
+var errSilent = errors.New("it has been silent for as long as a request waits")
+
+// Outage tells whether the journal answers: nil if it does, as far as the calls
+// under way know. A replica that follows its journal always knows within seconds.
+func (r *Replica) Outage() *Outage {
+	o, _ := r.health.writes.state()
+	return o
+}
+
+// health is what the calls under way say of the journal. Who cannot read cannot
+// write either: a write would wait for its outcome. A journal that takes no
+// writes, for want of permission, may well be read.
+type health struct {
+	journal string
+	log     *slog.Logger
+
+	mu            sync.Mutex
+	failing       map[*patience]error // calls that fail for long, and why
+	reads, writes lane
+}
+
+// lane is one kind of request that the journal is needed for.
+type lane struct {
+	mu     *sync.Mutex
+	outage *Outage       // nil: none
+	began  chan struct{} // closed while there is one
+}
+
+func (h *health) init(journal string, log *slog.Logger) {
+	h.journal, h.log = journal, log
+	h.failing = map[*patience]error{}
+	h.reads = lane{mu: &h.mu, began: make(chan struct{})}
+	h.writes = lane{mu: &h.mu, began: make(chan struct{})}
+}
+
+// state is the outage, if there is one, and a channel that is closed once there is.
+func (l *lane) state() (*Outage, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.outage, l.began
+}
+
+// because adds to err, if it tells of the journal's silence, the outage that is
+// known now.
+func (l *lane) because(err error) error {
+	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	if o, _ := l.state(); o != nil {
+		return fmt.Errorf("%w: %w", err, o)
+	}
+	return err
+}
+
+// fails notes that a call has failed for long.
+func (h *health) fails(p *patience, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.ended { // its timer was late
+		return
+	}
+	h.failing[p] = cause
+	h.judge()
+}
+
+// over notes that a call has ended. The log hears of the end of an outage only
+// if the journal answered.
+func (h *health) over(p *patience, answered bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.ended = true
+	if _, ok := h.failing[p]; !ok {
+		return
+	}
+	delete(h.failing, p)
+	was := h.writes.outage
+	if h.judge(); answered && was != nil && h.writes.outage == nil {
+		h.log.Info("journal answers again", "journal", h.journal, "after", time.Since(was.Since).Round(time.Millisecond))
+	}
+}
+
+// judge derives the lanes from the calls that fail. The caller holds mu.
+func (h *health) judge() {
+	var reads, writes *Outage
+	for p, cause := range h.failing {
+		o := &Outage{Journal: h.journal, Since: p.began, Cause: cause}
+		writes = writes.with(o)
+		if p.what != "append" {
+			reads = reads.with(o)
+		}
+	}
+	if h.writes.outage == nil && writes != nil {
+		h.log.Warn("journal does not answer; trying on", "journal", h.journal, "since", writes.Since, "error", writes.Cause)
+	}
+	h.reads.set(reads)
+	h.writes.set(writes)
+}
+
+// with is both outages as one: since the first began, for the reason that says more.
+func (o *Outage) with(p *Outage) *Outage {
+	if o == nil {
+		return p
+	}
+	both := *o
+	if p.Since.Before(o.Since) {
+		both.Since = p.Since
+	}
+	if errors.Is(o.Cause, errSilent) {
+		both.Cause = p.Cause
+	}
+	return &both
+}
+
+func (l *lane) set(o *Outage) {
+	switch {
+	case l.outage == nil && o != nil:
+		close(l.began)
+	case l.outage != nil && o == nil:
+		l.began = make(chan struct{})
+	}
+	l.outage = o
+}
