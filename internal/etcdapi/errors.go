@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -33,10 +34,31 @@ var outcomes = []struct{ from, to error }{
 // failures maps what kept a request from an outcome, unless the client's own
 // deadline or cancellation did. The order matters: whatever else is true, an
 // unknown outcome is "request timed out", which says that it may have happened.
-var failures = []struct{ from, to error }{
-	{replica.ErrUnknown, rpctypes.ErrGRPCTimeout},
-	{replica.ErrStopped, rpctypes.ErrGRPCStopped},
-	{replica.ErrUnavailable, rpctypes.ErrGRPCNoLeader},
+var failures = []struct {
+	from, to error
+	reason   string // of the details, where the journal is known to be away
+}{
+	{replica.ErrUnknown, rpctypes.ErrGRPCTimeout, OutcomeUnknown},
+	{replica.ErrStopped, rpctypes.ErrGRPCStopped, ""},
+	{replica.ErrUnavailable, rpctypes.ErrGRPCNoLeader, NotDone},
+}
+
+// An error that the journal's silence is the cause of says so in its message, and
+// has an ErrorInfo of this domain with the reason. etcd's errors have none; a
+// client that looks at codes alone sees etcd's.
+const (
+	ErrorDomain    = "etcdapi.xbernetes.io"
+	NotDone        = "NOT_DONE"        // the request was not carried out, and never will be
+	OutcomeUnknown = "OUTCOME_UNKNOWN" // it was carried out, or still may be, or neither
+)
+
+// away tells of an outage what to tells without one.
+func away(to error, reason string, o *replica.Outage) error {
+	told := status.New(status.Code(to), o.Error())
+	if detailed, err := told.WithDetails(&errdetails.ErrorInfo{Domain: ErrorDomain, Reason: reason}); err == nil {
+		told = detailed
+	}
+	return told.Err()
 }
 
 // rpcError says err in etcd's words.
@@ -54,6 +76,9 @@ func rpcError(err error) error {
 	}
 	for _, f := range failures {
 		if errors.Is(err, f.from) {
+			if o := (*replica.Outage)(nil); f.reason != "" && errors.As(err, &o) {
+				return away(f.to, f.reason, o)
+			}
 			return f.to
 		}
 	}

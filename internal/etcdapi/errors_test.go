@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -36,6 +38,25 @@ func TestErrorsAreEtcds(t *testing.T) {
 	} {
 		if got := rpcError(test.err); status.Code(got) != status.Code(test.want) || got.Error() != test.want.Error() {
 			t.Errorf("%v is told as %v, want %v", test.err, got, test.want)
+		}
+	}
+}
+
+// Where the journal is known to be away, the message says which and why, the code
+// stays etcd's, and what became of the request can be told from the details.
+func TestErrorsTellOfAnOutage(t *testing.T) {
+	outage := &replica.Outage{Journal: "s3://b/p", Since: time.Date(2026, 1, 2, 12, 0, 3, 0, time.UTC), Cause: errors.New("connection refused")}
+	const want = "journal s3://b/p does not answer since 12:00:03 UTC: connection refused"
+	for reason, err := range map[string]error{
+		NotDone:        fmt.Errorf("%w: %w", replica.ErrUnavailable, outage),
+		OutcomeUnknown: fmt.Errorf("%w: %w", replica.ErrUnknown, outage),
+	} {
+		got := status.Convert(rpcError(err))
+		if got.Code() != codes.Unavailable || got.Message() != want || len(got.Details()) != 1 {
+			t.Fatalf("%v is told as %v", err, got)
+		}
+		if info, ok := got.Details()[0].(*errdetails.ErrorInfo); !ok || info.Domain != ErrorDomain || info.Reason != reason {
+			t.Errorf("%v has the details %v, want %s", err, got.Details(), reason)
 		}
 	}
 }
