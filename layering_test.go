@@ -63,7 +63,8 @@ var rules = []rule{
 	{"internal/privatefile", "files for one user, of whoever keeps some", nil, nil},
 	{"internal/weight", "counts what a text holds, whoever has it", nil, nil},
 	{"internal/pki", "certificates on disk, for whoever serves", []string{"internal/privatefile"}, nil},
-	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/pki", "internal/privatefile"}, every},
+	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/controlplane/etcdlog", "internal/pki", "internal/privatefile"}, every},
+	{"internal/controlplane/etcdlog", "comes before all of Kubernetes", nil, []string{"go.etcd.io/etcd/client/pkg/v3/logutil"}},
 
 	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/gateway/...", "internal/pki", "internal/privatefile"},
 		[]string{apimachinery, apiserver, clientGo, prometheus, "golang.org/x/sync/..."}},

@@ -144,11 +144,20 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 		return nil, err
 	}
 	rc := replicaConfig(e.store, f.poll, log)
+	rc.Name = journalName(f.journal)
 	rc.Trim = f.trim == "always" || f.trim == "auto" && e.store.Info().Exclusive
 	e.replica = replica.New(rc)
 	cfg.Replica = e.replica
 	e.api = etcdapi.New(cfg)
 	return e, nil
+}
+
+// away says why the journal does not answer; nil if it does.
+func (e *engine) away() error {
+	if o := e.replica.Outage(); o != nil {
+		return o
+	}
+	return nil
 }
 
 // replicaConfig fits a replica to the service that its journal lives in.

@@ -85,7 +85,7 @@ directory, CA and kubeconfig, and none needs to reach another.`,
 				return err
 			}
 			api, err := controlplane.New(controlplane.Config{
-				Etcd:         controlplane.Endpoint{Dial: e.inProcess.Dial},
+				Etcd:         controlplane.Endpoint{Dial: e.inProcess.Dial, Away: e.away},
 				DataDir:      f.dataDir,
 				Listen:       f.listen,
 				AdvertiseURL: f.advertise,

@@ -81,6 +81,15 @@ func openReadOnly(ctx context.Context, rawURL string, log *slog.Logger) (backend
 	}
 }
 
+// journalName is a journal's URL as people write it in messages: the place alone.
+func journalName(rawURL string) string {
+	u, err := parseJournalURL(rawURL)
+	if err != nil {
+		return "" // the journal was not opened by it then
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
 func parseJournalURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil {

@@ -52,6 +52,9 @@ func newChain(p parts, log *slog.Logger) (*chain, error) {
 		return nil, fmt.Errorf("configure API server: %w", err)
 	}
 	adjust(generic, p.id)
+	if p.away != nil {
+		checkStore(generic, p.away)
+	}
 
 	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
 	if err != nil {
@@ -77,6 +80,8 @@ func newChain(p parts, log *slog.Logger) (*chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure aggregator: %w", err)
 	}
+	sayAway(native.Generic, &extensions.GenericConfig.Config, &aggregator.GenericConfig.Config)
+	sayAwayCustom(&extensions.ExtraConfig)
 	aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true // it needs Services and Endpoints
 
 	server, err := link(extensions, native, aggregator, client, log)

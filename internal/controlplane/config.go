@@ -20,6 +20,9 @@ type Endpoint struct {
 	// Dial connects to an etcd API in this process. It is called once for every
 	// client that the API server opens, hundreds of times, and concurrently.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// Away says why the store behind the endpoint does not answer; nil if it does.
+	// Readiness asks it often, so it must not wait. Nil: the endpoint is probed.
+	Away func() error
 	// Prefix is the key prefix of Kubernetes objects; /registry when empty.
 	Prefix string
 }

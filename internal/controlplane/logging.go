@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
+
+	_ "github.com/xbernetes/xbernetes/internal/controlplane/etcdlog" // before the API server's storage
 )
 
 // klogHandler passes klog's records on to a slog handler. klog has one level
@@ -21,8 +23,12 @@ type klogHandler struct {
 	info      slog.Level
 	verbosity int
 	phase     *atomic.Int32
+	away      func() error // why the store does not answer; may be nil
 }
 
+// While the store is away, all that needs it fails at every try, and whoever knows
+// why has logged it: that is information.
+//
 // While a server starts, its parts complain about each other until all are up.
 // While it stops, everything in flight fails, as it should.
 const (
@@ -34,7 +40,7 @@ const (
 func (h klogHandler) level(l slog.Level) slog.Level {
 	phase := h.phase.Load()
 	switch {
-	case l < slog.LevelError || phase == phaseStopping:
+	case l < slog.LevelError || phase == phaseStopping || h.away != nil && h.away() != nil:
 		return h.info
 	case phase == phaseStarting:
 		return slog.LevelWarn
@@ -56,17 +62,17 @@ func (h klogHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h klogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return klogHandler{h.Handler.WithAttrs(attrs), h.info, h.verbosity, h.phase}
+	return klogHandler{h.Handler.WithAttrs(attrs), h.info, h.verbosity, h.phase, h.away}
 }
 
 func (h klogHandler) WithGroup(name string) slog.Handler {
-	return klogHandler{h.Handler.WithGroup(name), h.info, h.verbosity, h.phase}
+	return klogHandler{h.Handler.WithGroup(name), h.info, h.verbosity, h.phase, h.away}
 }
 
 // bridgeKlog sends what klog's users say to log, at the given verbosity, until
 // somebody bridges it elsewhere. The server that does so moves the phase on.
-func bridgeKlog(log *slog.Logger, verbosity int) (phase *atomic.Int32, err error) {
-	h := klogHandler{log.Handler(), slog.LevelDebug, verbosity, new(atomic.Int32)}
+func bridgeKlog(log *slog.Logger, verbosity int, away func() error) (phase *atomic.Int32, err error) {
+	h := klogHandler{log.Handler(), slog.LevelDebug, verbosity, new(atomic.Int32), away}
 	if verbosity > 0 {
 		h.info = slog.LevelInfo
 	}

@@ -91,7 +91,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer running.Store(false)
 	var err error
-	if s.phase, err = bridgeKlog(s.log, s.cfg.Options.Verbosity); err != nil {
+	if s.phase, err = bridgeKlog(s.log, s.cfg.Options.Verbosity, s.cfg.Etcd.Away); err != nil {
 		return err
 	}
 	if err := s.cfg.Options.checkFiles(); err != nil {
@@ -121,7 +121,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer etcd.Close() //nolint:errcheck // nothing is lost
-	p := parts{ln: ln, id: id, alone: s.cfg.Alone, roster: newRoster(etcd, id, s.log), tokens: &tokenGetter{}}
+	p := parts{ln: ln, id: id, alone: s.cfg.Alone, roster: newRoster(etcd, id, s.log), tokens: &tokenGetter{}, away: s.cfg.Etcd.Away}
 	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
 		return err
 	}
@@ -148,6 +148,7 @@ type parts struct {
 	roster *roster
 	tokens *tokenGetter
 	opts   options.CompletedOptions
+	away   func() error // why the store does not answer; may be nil
 }
 
 // serve builds and runs everything that sits on the store. What runs stops in

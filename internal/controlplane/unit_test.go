@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -310,7 +311,7 @@ func TestKlogBridge(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	t.Cleanup(klog.ClearLogger)
-	phase, err := bridgeKlog(logger, 2)
+	phase, err := bridgeKlog(logger, 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,11 +324,16 @@ func TestKlogBridge(t *testing.T) {
 	klog.ErrorS(nil, "went wrong")
 	phase.Store(phaseStopping)
 	klog.ErrorS(nil, "went away")
-	quiet, err := bridgeKlog(slog.New(slog.NewTextHandler(&log, nil)), 0)
+	var away error
+	quiet, err := bridgeKlog(slog.New(slog.NewTextHandler(&log, nil)), 0, func() error { return away })
 	if err != nil {
 		t.Fatal(err)
 	}
+	quiet.Store(phaseServing)
+	away = errors.New("the store does not answer")
+	klog.ErrorS(nil, "failed for want of the store")
 	quiet.Store(phaseStopping)
+	away = nil
 	klog.ErrorS(nil, "not worth a word")
 	var got []string
 	for _, line := range strings.Split(strings.TrimSpace(log.String()), "\n") {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -157,7 +156,6 @@ func (p *process) printed(lines int) string {
 		return err.Error()
 	}
 	split := strings.Split(strings.TrimRight(string(all), "\n"), "\n")
-	split = slices.DeleteFunc(split, func(line string) bool { return strings.Contains(line, `"logger":"etcd-client"`) }) // it says the same of every call
 	return strings.Join(split[max(0, len(split)-lines):], "\n")
 }
 
