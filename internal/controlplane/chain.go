@@ -76,18 +76,21 @@ func newChain(p parts, log *slog.Logger) (*chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure custom resources: %w", err)
 	}
-	aggregator, err := apiserver.CreateAggregatorConfig(*generic, p.opts, informers, resolver, native.ProxyTransport, native.PeerProxy, initializers)
+	servers := &addresses{}
+	aggregator, err := apiserver.CreateAggregatorConfig(*generic, p.opts, informers, servers, native.ProxyTransport, native.PeerProxy, initializers)
 	if err != nil {
 		return nil, fmt.Errorf("configure aggregator: %w", err)
 	}
 	sayAway(native.Generic, &extensions.GenericConfig.Config, &aggregator.GenericConfig.Config)
 	sayAwayCustom(&extensions.ExtraConfig)
-	aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true // it needs Services and Endpoints
+	aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true // it needs Services and Endpoints; see aggregation
 
 	server, err := link(extensions, native, aggregator, client, log)
 	if err != nil {
 		return nil, err
 	}
+	registered := server.APIRegistrationInformers.Apiregistration().V1().APIServices().Lister()
+	servers.live.Store(&registered)
 	return &chain{server: server, loopback: generic.LoopbackClientConfig}, nil
 }
 

@@ -91,7 +91,7 @@ func (c *controllers) lead(ctx context.Context) error {
 	var runs []func(context.Context)
 	for _, wire := range []func(context.Context) (func(context.Context), error){
 		t.namespaces, t.garbage, t.quota, t.serviceAccounts, t.clusterRoles,
-		t.policyStatus, t.certificates, t.storageVersions, t.publish,
+		t.policyStatus, t.certificates, t.storageVersions, t.publish, t.aggregation,
 	} {
 		run, err := wire(ctx)
 		if err != nil {
@@ -170,7 +170,7 @@ func (t *term) namespaces(ctx context.Context) (func(context.Context), error) {
 		return nil, err
 	}
 	ctrl := namespacecontroller.NewNamespaceController(ctx, client, t.metadata,
-		client.Discovery().ServerPreferredNamespacedResources,
+		t.discoverNamespaced(client.Discovery()),
 		t.typed.Core().V1().Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
 	return func(ctx context.Context) { ctrl.Run(ctx, 10) }, nil
 }
@@ -195,7 +195,7 @@ func (t *term) quota(ctx context.Context) (func(context.Context), error) {
 	if err != nil {
 		return nil, err
 	}
-	discover := client.Discovery().ServerPreferredNamespacedResources
+	discover := t.discoverNamespaced(client.Discovery())
 	ignored := quotainstall.DefaultIgnoredResources()
 	ctrl, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
 		QuotaClient:           client.CoreV1(),
