@@ -221,7 +221,7 @@ func (s *syncBed) peersOf(own, peer *lab.Cluster) (dir string, err error) {
 }
 
 func syncArgs(own *lab.Cluster) []string {
-	return []string{"servicesync", "--kubeconfig", own.Kubeconfig(), "--cluster", own.Name}
+	return []string{"servicesync", "--kubeconfig", own.Kubeconfig(), "--cluster", own.Name, "--allow", "*=claim,selector"}
 }
 
 // prepare makes the Services with their slices in a: no controller of Kubernetes
