@@ -47,6 +47,10 @@ func (c Config) explainAnswer(status int, code string, err error) string {
 		return c.explainRegion(err)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return fmt.Sprintf("access to %s is denied by %s; allow these credentials s3:GetObject and s3:PutObject on the prefix, and s3:ListBucket on the bucket (without it, a slot that is empty looks like a denial)", c.location(), c.place())
+	case status == http.StatusNotImplemented:
+		return fmt.Sprintf("%s does not implement a request that a journal needs (501 %s); use a store with conditional PUTs (If-None-Match)", c.place(), code)
+	case status == http.StatusInsufficientStorage:
+		return fmt.Sprintf("%s has no room left (507 %s); make room there", c.place(), code)
 	case status >= 500 || status == http.StatusTooManyRequests:
 		return fmt.Sprintf("%s answered %d %s; the store is overloaded or in trouble, try again", c.place(), status, code)
 	case code == "":
@@ -73,8 +77,11 @@ func (c Config) explainSilence(err error) string {
 		unknown x509.UnknownAuthorityError
 		invalid x509.CertificateInvalidError
 		host    x509.HostnameError
+		other   *strangerError
 	)
 	switch {
+	case errors.As(err, &other):
+		return fmt.Sprintf("%s is no S3 store: %s; check that the endpoint in --journal is that of an S3 store, and that no proxy or sign-in page stands between", c.place(), other.what)
 	case errors.Is(err, errTimeout):
 		return fmt.Sprintf("%s did not answer within the time-out; check the network and the endpoint", c.place())
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -72,7 +72,7 @@ func connect(ctx context.Context, cfg Config) (*Log, error) {
 	l := &Log{cfg: cfg, conns: conns, ends: newEnds(depth), spans: realSpans}
 	l.client = s3.NewFromConfig(sdk, func(o *s3.Options) {
 		o.UsePathStyle = cfg.PathStyle
-		o.HTTPClient = &http.Client{Transport: conns, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		o.HTTPClient = &http.Client{Transport: onlyStores{conns}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		o.Retryer = aws.NopRetryer{} // what is repeated, and when, is decided here
 		// A machine whose clock stood still must not sign as if it had not: the
 		// store refuses what was signed long ago.

@@ -11,7 +11,9 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/xbernetes/xbernetes/internal/devstore"
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -25,6 +27,50 @@ func answers(status int, code string, header ...string) http.Handler {
 		}
 		answer(w, status, code)
 	})
+}
+
+// page is a server that is no object store, and happy with every request.
+func page(contentType, etag string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		if etag != "" {
+			w.Header().Set("ETag", etag)
+		}
+		fmt.Fprint(w, "<!DOCTYPE html><title>Sign in</title>")
+	})
+}
+
+// TestPutAnsweredByAnother: where something on the way, such as a proxy, says
+// 200 to a PUT itself, nothing is acknowledged that the store does not have.
+func TestPutAnsweredByAnother(t *testing.T) {
+	store := memoryStore(t)
+	for name, other := range map[string]http.Handler{
+		"a web page":    page("text/html", `"an etag"`),
+		"an empty body": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var between atomic.Bool
+			cfg := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if between.Load() && r.Method == http.MethodPut {
+					other.ServeHTTP(w, r)
+					return
+				}
+				store.ServeHTTP(w, r)
+			}))
+			cfg.Prefix = fmt.Sprint(len(name))
+			l := mustOpen(t, cfg)
+			between.Store(true)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := l.Append(ctx, 1, []byte("a")); err == nil || errors.Is(err, journal.ErrTaken) {
+				t.Errorf("Append = %v; want an unknown outcome", err)
+			}
+			between.Store(false)
+			if recs, err := l.Read(t.Context(), 1, 1); err != nil || len(recs) > 0 {
+				t.Errorf("Read = %q, %v; want nothing", recs, err)
+			}
+		})
+	}
 }
 
 // TestOpenRefuses: what is wrong gets one sentence that names it and says
@@ -57,6 +103,10 @@ func TestOpenRefuses(t *testing.T) {
 		"wrong region":      {answers(400, "AuthorizationHeaderMalformed"), nil, `bucket "journals" is not in the region us-east-1`},
 		"other region":      {answers(301, "PermanentRedirect", "x-amz-bucket-region", "eu-west-1"), nil, "write region=eu-west-1 in --journal"},
 		"overloaded":        {answers(503, "SlowDown"), nil, "answered 503 SlowDown; the store is overloaded or in trouble, try again"},
+		"not implemented":   {answers(501, "NotImplemented"), nil, "does not implement a request that a journal needs (501 NotImplemented); use a store with conditional PUTs"},
+		"full":              {answers(507, "InsufficientStorage"), nil, "has no room left (507 InsufficientStorage); make room"},
+		"a web page":        {page("text/html; charset=utf-8", `"an etag"`), nil, "is no S3 store: it answers with a web page where objects should be; check that the endpoint"},
+		"any answer":        {page("application/json", ""), nil, "is no S3 store: it answers 200 without an ETag; check that the endpoint"},
 		"no S3":             {nil, func(c *Config) { c.Endpoint = plain.URL }, "check"},
 		"store is down":     {nil, func(c *Config) { c.Endpoint = "http://" + closed.Addr().String() }, "refuses connections; check that the store runs"},
 		"unknown CA":        {nil, func(c *Config) { c.Endpoint = secure.URL }, "is not trusted"},

@@ -74,8 +74,10 @@ func refusesButWrites(store http.Handler) http.Handler {
 		store.ServeHTTP(httptest.NewRecorder(), r)
 		if won[r.URL.Path] {
 			answer(w, http.StatusPreconditionFailed, "PreconditionFailed")
+			return
 		}
 		won[r.URL.Path] = true
+		w.Header().Set("ETag", `"an etag"`)
 	})
 }
 
@@ -93,8 +95,10 @@ func forgets(store http.Handler) http.Handler {
 		defer mu.Unlock()
 		if won[r.URL.Path] {
 			answer(w, http.StatusPreconditionFailed, "PreconditionFailed")
+			return
 		}
 		won[r.URL.Path] = true
+		w.Header().Set("ETag", `"an etag"`)
 	})
 }
 
