@@ -69,8 +69,8 @@ func Authority(dir, file, name string) (Pair, error) {
 }
 
 // Issue reads the certificate in file.crt and file.key of dir, and makes it
-// anew where it is missing, is not what leaf says, was signed by another CA, or
-// nears its end.
+// anew where it is missing, is not what leaf says, or nears its end. One that
+// somebody else issued is not ours to replace, and refused.
 func (ca Pair) Issue(dir, file string, leaf Leaf) (Pair, error) {
 	p, err := read(dir, file)
 	if err == nil && ca.signed(p, leaf) {
@@ -78,6 +78,9 @@ func (ca Pair) Issue(dir, file string, leaf Leaf) (Pair, error) {
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Pair{}, fmt.Errorf("load certificate %s (delete it and its key to have it issued again): %w", p.CertFile, err)
+	}
+	if err == nil && p.cert.Issuer.String() != ca.cert.Subject.String() {
+		return Pair{}, fmt.Errorf("certificate %s was issued by %q, and only those of %s are used here; keep it elsewhere, and delete it and its key here to have one issued", p.CertFile, p.cert.Issuer, ca.CertFile)
 	}
 	if p, err = issue(dir, file, leaf.template(), &ca); err != nil {
 		return Pair{}, fmt.Errorf("issue certificate %s: %w", p.CertFile, err)

@@ -64,6 +64,34 @@ func TestIssue(t *testing.T) {
 	}
 }
 
+// TestForeignCertificate: a certificate that its owner put there is not
+// overwritten; one of ours, of a CA that is gone, is made anew.
+func TestForeignCertificate(t *testing.T) {
+	dir := t.TempDir()
+	ca, other := authority(t, dir, "ca"), authority(t, dir, "other")
+	leaf := Leaf{Name: "server", SANs: []string{"api.example.org"}, Server: true}
+	theirs, err := other.Issue(dir, "leaf", leaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ca.Issue(dir, "leaf", leaf); err == nil || !strings.Contains(err.Error(), "ca of other") || !strings.Contains(err.Error(), "delete it") {
+		t.Errorf("issued over a certificate of somebody else: %v", err)
+	}
+	for file, want := range map[string][]byte{theirs.CertFile: theirs.CertPEM, theirs.KeyFile: theirs.KeyPEM} {
+		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s was changed (%v)", file, err)
+		}
+	}
+	for _, file := range []string{other.CertFile, other.KeyFile} {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again, err := authority(t, dir, "other").Issue(dir, "leaf", leaf); err != nil || bytes.Equal(again.CertPEM, theirs.CertPEM) {
+		t.Errorf("not made anew under a new CA of the same name: %v", err)
+	}
+}
+
 func TestHalfAPair(t *testing.T) {
 	dir := t.TempDir()
 	ca := authority(t, dir, "ca")
