@@ -342,6 +342,10 @@ resources:
 	if block, _ := pem.Decode(s.config.CAData); block == nil {
 		t.Fatal("kubeconfig holds no CA")
 	}
+	// A server without the keys says so, once, and what to do.
+	if _, err := start(childSettings{Addresses: []string{url}, DataDir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "--encryption-provider-config") {
+		t.Fatalf("a server without keys: %v; want it to name the flag", err)
+	}
 }
 
 // One server in this very process, on a dialer instead of an address.

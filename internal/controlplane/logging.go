@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
@@ -55,10 +56,24 @@ func (h klogHandler) Enabled(ctx context.Context, l slog.Level) bool {
 
 func (h klogHandler) Handle(ctx context.Context, r slog.Record) error {
 	// logr hands errors over without asking whether they are wanted.
-	if r.Level = h.level(r.Level); !h.Handler.Enabled(ctx, r.Level) {
+	level := h.level(r.Level)
+	if h.phase.Load() == phaseStarting && awaitsNamespace(r) {
+		level = h.info
+	}
+	if r.Level = level; !h.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}
 	return h.Handler.Handle(ctx, r)
+}
+
+// awaitsNamespace says whether a record is a complaint about a namespace that
+// the first start of a server is about to make.
+func awaitsNamespace(r slog.Record) (awaits bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		awaits = a.Key == "err" && strings.Contains(a.Value.String(), `namespaces "kube-system" not found`)
+		return !awaits
+	})
+	return awaits
 }
 
 func (h klogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {

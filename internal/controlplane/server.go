@@ -131,6 +131,11 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	if s.cfg.Options.EncryptionProviderConfig == "" {
+		if err := refuseEncrypted(ctx, etcd); err != nil {
+			return err
+		}
+	}
 	if err := s.serve(ctx, p); err != nil {
 		return err
 	}
