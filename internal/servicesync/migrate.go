@@ -196,6 +196,9 @@ func (m *Migration) progress(ctx context.Context) (Progress, error) {
 		}
 	}
 	h := published.Spec.Handover
+	if h != nil && h.Phase == v1alpha1.PhaseCommitted {
+		p.Waits = "" // the condition is that of preparing, until the status is written again
+	}
 	over := h == nil || h.Phase == v1alpha1.PhaseDone || h.Phase == v1alpha1.PhaseWithdrawn
 	asked := svc.Annotations[v1alpha1.AnnotationAnswered] != svc.Annotations[v1alpha1.AnnotationMode]
 	p.Done = over && !asked && !published.Spec.Asked && m.served(svc)

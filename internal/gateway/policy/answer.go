@@ -34,7 +34,9 @@ func statusOfError(err error, a ask) error {
 		return apierrors.NewForbidden(gr, "", fmt.Errorf("exceeded quota: %s, requested: %s=1, used: %s=%d, limited: %s=%d",
 			over.Quota, what, what, over.Used, what, over.Hard))
 	case errors.Is(err, errNoNamespace):
-		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, a.Namespace)
+		missing := apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, a.Namespace)
+		missing.ErrStatus.Message += " at the gateway's core server, whose namespaces count for this server too; create it there"
+		return missing
 	case errors.Is(err, errTerminating):
 		forbidden := apierrors.NewForbidden(gr, "", fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
 		forbidden.ErrStatus.Details.Causes = append(forbidden.ErrStatus.Details.Causes, metav1.StatusCause{

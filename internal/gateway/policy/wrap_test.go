@@ -273,7 +273,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}{
 		"a user who may not": {rules: all, user: "bob", status: 403,
 			message: `widgets.a is forbidden: User "bob" cannot create resource "widgets" in API group "a" in the namespace "ns": nobody said so`},
-		"no namespace": {rules: all, path: "/apis/a/v1/namespaces/none/widgets", user: "ann", status: 404, message: `namespaces "none" not found`},
+		"no namespace": {rules: all, path: "/apis/a/v1/namespaces/none/widgets", user: "ann", status: 404, message: `namespaces "none" not found at the gateway's core server, whose namespaces count for this server too; create it there`},
 		"a user who may not, in no namespace": {rules: all, path: "/apis/a/v1/namespaces/none/widgets", user: "bob", status: 403,
 			message: `widgets.a is forbidden: User "bob" cannot create resource "widgets" in API group "a" in the namespace "none": nobody said so`},
 		"a namespace that goes": {rules: all, prepare: func(m *memory) { m.ns.Terminating = true }, user: "ann", status: 403,

@@ -120,7 +120,7 @@ func (l *Log) Append(ctx context.Context, slot journal.Slot, rec []byte) error {
 		return fmt.Errorf("append slot %d: the tail is at %d: %w", slot, l.next-1, journal.ErrAhead)
 	}
 	if err := l.write(slot, rec); err != nil {
-		return fmt.Errorf("append slot %d: %w", slot, err)
+		return fmt.Errorf("append slot %d: %w", slot, explainWrite(l.dir, err))
 	}
 	return nil
 }

@@ -108,6 +108,17 @@ func explain(dir string, err error) error {
 	return err
 }
 
+// explainWrite adds what to do about a disk that takes no more.
+func explainWrite(dir string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%w: there is no room left in %s; make some, and writes go on", err, dir)
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w: %s has become read-only; the disk may be failing", err, dir)
+	}
+	return err
+}
+
 // recover brings the directory to where appends can go on. What it finds wrong
 // it finds before it changes anything.
 func (l *Log) recover() error {
