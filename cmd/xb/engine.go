@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
@@ -32,10 +33,13 @@ type engineFlags struct {
 	etcd    etcdListenFlags
 }
 
-func (f *engineFlags) register(fs *pflag.FlagSet) {
+func (f *engineFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
 	fs.StringVar(&f.journal, "journal", f.journal, journalHelp)
 	fs.StringVar(&f.reads, "reads", "linearizable", "linearizable: a read sees every write acknowledged anywhere before it, at the price of a question to the journal; session: it sees what this server has acknowledged or shown, and goes on when the journal is away")
 	fs.StringVar(&f.trim, "trim", "auto", "delete the records that the last two snapshots stand for: auto (of a journal that one server has to itself), always (this account owns the bucket; give it to no other), never")
+	oneOf(cmd, "reads", "linearizable", "session")
+	oneOf(cmd, "trim", "auto", "always", "never")
 	fs.DurationVar(&f.poll, "poll-interval", 100*time.Millisecond, "how often a busy server asks the journal for records of other servers; an idle one asks ten times less often")
 }
 
@@ -58,8 +62,18 @@ func (f *etcdListenFlags) open() (net.Listener, *tls.Config, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	// etcd takes a URL.
+	addr, https := strings.CutPrefix(f.listen, "https://")
+	if https && cfg == nil {
+		return nil, nil, fmt.Errorf("the etcd API at %s: https needs a certificate, a key and a CA for its clients", f.listen)
+	}
+	if plain, http := strings.CutPrefix(addr, "http://"); http {
+		if addr = plain; cfg != nil {
+			return nil, nil, fmt.Errorf("the etcd API at %s has a certificate; write https://, or HOST:PORT alone", f.listen)
+		}
+	}
 	if !unix && cfg == nil {
-		host, _, err := net.SplitHostPort(f.listen)
+		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
 			return nil, nil, fmt.Errorf("etcd API address %q is not HOST:PORT or unix:///PATH", f.listen)
 		}
@@ -71,7 +85,7 @@ func (f *etcdListenFlags) open() (net.Listener, *tls.Config, error) {
 	if unix {
 		lis, err = privatefile.Listen(path)
 	} else {
-		lis, err = net.Listen("tcp", f.listen)
+		lis, err = net.Listen("tcp", addr)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen for the etcd API at %s: %w; choose another address, or stop what holds it", f.listen, err)

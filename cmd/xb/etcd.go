@@ -42,8 +42,8 @@ who started xb alone.`,
 			return e.run(cmd.Context())
 		},
 	}
-	f.register(cmd.Flags())
-	cmd.Flags().StringVar(&f.etcd.listen, "listen", "127.0.0.1:2379", "where to serve: unix:///PATH, for this user alone, or HOST:PORT; without the three files below HOST must be a loopback address, and every user of this machine then has full control")
+	f.register(cmd)
+	cmd.Flags().StringVar(&f.etcd.listen, "listen", "127.0.0.1:2379", "where to serve: unix:///PATH, for this user alone, or HOST:PORT, with http:// or https:// before it or not; without the three files below HOST must be a loopback address, and every user of this machine then has full control")
 	f.etcd.register(cmd.Flags(), "")
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
 	return cmd

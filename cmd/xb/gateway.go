@@ -135,6 +135,9 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	if err := checkAddress("--listen", f.listen); err != nil {
+		return err
+	}
 	src, err := f.source(log)
 	if err != nil {
 		return err

@@ -88,6 +88,7 @@ func (f *validateFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.OpenAPIPath, "openapi-path", "/openapi/v2", "where the server serves OpenAPI v2")
 	fs.DurationVar(&f.RequestTimeout, "request-timeout", 15*time.Second, "how long to wait for one answer")
 	fs.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to check")
+	oneOf(cmd, "output", "text", "json")
 	cmd.MarkFlagsMutuallyExclusive("kubeconfig", "ca-file")
 }
 

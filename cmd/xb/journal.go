@@ -16,9 +16,6 @@ func newJournalCommand(logs *logFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "journal",
 		Short: "Read the records of a journal",
-		// cobra itself refuses unknown subcommands of the root only.
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newDumpCommand(logs), newTailCommand(logs), newAcceptLossCommand(logs))
 	return cmd
@@ -35,6 +32,7 @@ func (f *dumpFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text (a line a record) or json (an object a line)")
 	cmd.Flags().BoolVar(&f.opts.Values, "values", false, "also print the values that are put; they may be secrets")
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
+	oneOf(cmd, "output", "text", "json")
 }
 
 func (f *dumpFlags) run(cmd *cobra.Command, logs *logFlags, prepare func(journal.Store) error) error {

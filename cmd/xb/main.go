@@ -68,9 +68,9 @@ On the Kubernetes API, of xb or of anybody, stand
   xb servicesync  Services and their endpoints across clusters`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		// A message is one sentence.
-		DisableSuggestions: true,
+		Version:       version,
 	}
+	cmd.SetVersionTemplate(versions().text())
 	cmd.PersistentFlags().StringVar(&logs.level, "log-level", logs.level, "what to log on standard error: debug, info, warn or error")
 	cmd.PersistentFlags().StringVar(&logs.format, "log-format", logs.format, "how to log: text or json")
 	cmd.AddCommand(
@@ -83,6 +83,9 @@ On the Kubernetes API, of xb or of anybody, stand
 		newServicesyncCommand(logs),
 		newVersionCommand(),
 	)
+	oneOf(cmd, "log-level", "debug", "info", "warn", "error")
+	oneOf(cmd, "log-format", "text", "json")
+	speakPlainly(cmd)
 	return cmd
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/xbernetes/xbernetes/internal/controlplane"
 )
@@ -27,14 +26,15 @@ type serverFlags struct {
 	options    controlplane.Options
 }
 
-func (f *serverFlags) register(fs *pflag.FlagSet) {
+func (f *serverFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
 	fs.StringVar(&f.dataDir, "data-dir", defaultDataDir(), "this server's own things: its CA, certificates, keys, and its journal if --journal is not given")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:6443", "where to serve the Kubernetes API, HOST:PORT")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "file to write the administrator's kubeconfig to, mode 0600, in place of what is there (default DATA-DIR/kubeconfig)")
 	fs.StringVar(&f.context, "context", "xb", "name of the context in the kubeconfig")
 	fs.StringVar(&f.advertise, "advertise-url", "", "URL that clients reach this server at, for the kubeconfig (default made from --listen)")
 	fs.StringSliceVar(&f.sans, "tls-san", nil, "further host names and IP addresses for the serving certificate")
-	f.engine.register(fs)
+	f.engine.register(cmd)
 	fs.StringVar(&f.engine.etcd.listen, "etcd-listen", "", "also serve the etcd API here: unix:///PATH, for this user alone, or HOST:PORT; without the three files below HOST must be a loopback address, and every user of this machine then has full control of all objects, secrets too")
 	f.engine.etcd.register(fs, "etcd-")
 	o := &f.options
@@ -103,7 +103,7 @@ directory, CA and kubeconfig, and none needs to reach another.`,
 			return serve(cmd.Context(), e, api, func() { greet(cmd.OutOrStdout(), api) })
 		},
 	}
-	f.register(cmd.Flags())
+	f.register(cmd)
 	return cmd
 }
 
@@ -149,6 +149,9 @@ func serve(ctx context.Context, e *engine, api *controlplane.Server, ready func(
 }
 
 func canListen(addr string) error {
+	if err := checkAddress("--listen", addr); err != nil {
+		return err
+	}
 	lis, err := net.Listen("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("listen for the Kubernetes API at %s: %w; choose another address with --listen, or stop what holds it", addr, err)

@@ -136,6 +136,11 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 			if err != nil {
 				return err
 			}
+			if f.listen != "" {
+				if err := checkAddress("--listen", f.listen); err != nil {
+					return err
+				}
+			}
 			cfg, err := f.config(cmd.Flags(), log)
 			if err != nil {
 				return err

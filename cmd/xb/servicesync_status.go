@@ -65,6 +65,7 @@ waits for. It reads the clusters' APIs; the controller need not run.`,
 	}
 	f.register(cmd.Flags())
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a table")
+	oneOf(cmd, "output", "json")
 	cmd.Flags().BoolVar(&problems, "problems", false, "show only Services that are stale, in conflict, or wait")
 	return cmd
 }

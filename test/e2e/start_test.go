@@ -48,6 +48,9 @@ func TestServerWithoutFlags(t *testing.T) {
 		return out
 	}
 	p, lines := start()
+	if log := p.printed(1000); strings.Contains(log, "level=WARN") || strings.Contains(log, "level=ERROR") {
+		t.Errorf("the first start of a server warns of something:\n%s", log)
+	}
 	if got := shell(lines); !strings.Contains(got, "default") || !strings.Contains(got, "kube-system") {
 		t.Errorf("what to type prints %s", got)
 	}
