@@ -80,13 +80,6 @@ func (s *step) decode(body []byte) {
 	}
 }
 
-// ofOtherHistory says whether a foreign record was written by somebody who had
-// seen this journal with other records in it, or with more of them. One that
-// was merely placed too far from its anchor is not.
-func (s *step) ofOtherHistory(id journal.ID) bool {
-	return s.head.Journal == id && s.head.Anchor+record.AnchorSpan >= s.slot
-}
-
 func (c *cursor) hash() (Hash, error) {
 	h, err := replica.HashState(c.state.Freeze(), c.chains.Last())
 	return Hash(h), err
@@ -224,23 +217,24 @@ func (c *checker) markAgain(ctx context.Context, cur *cursor, last journal.Slot)
 	return nil
 }
 
-// lookBeyond looks for a record behind the tail: the slots between were lost.
-// By the contract a journal shows none that an append under way, or one cut
-// short by a crash, may have left there, so only drivers that can tell show
-// one: S3 does, from Depth slots behind the gap on.
+// lookBeyond looks for a record behind the empty slot after the tail that proves
+// that the slot was held: its writer had applied what the slot held, or it lies
+// farther than anybody appends. Other records there are of writers that were
+// ahead of one that ended.
 func (c *checker) lookBeyond(ctx context.Context) error {
-	tail := c.report.LastSlot
-	near := journal.Slot(2*c.store.Info().Depth + 1)
+	empty := c.report.LastSlot + 1
+	depth := journal.Slot(c.store.Info().Depth)
 	held := journal.Slot(0)
-	for ahead := journal.Slot(2); held == 0 && ahead <= 1<<20; {
-		recs, err := c.store.Read(ctx, tail+ahead, 1)
+	for ahead := journal.Slot(1); held == 0 && ahead <= 1<<20; {
+		rec, err := c.store.Peek(ctx, empty+ahead)
+		corrupt := errors.Is(err, journal.ErrCorrupt)
 		switch {
-		case errors.Is(err, journal.ErrCorrupt), err == nil && len(recs) > 0:
-			held = tail + ahead
-		case err != nil:
+		case err != nil && !corrupt:
 			return err
+		case ahead >= depth && (corrupt || rec != nil), record.SawHeld(c.id, rec, empty):
+			held = empty + ahead
 		}
-		if ahead < near {
+		if ahead <= 2*depth {
 			ahead++
 		} else {
 			ahead *= 2 // the gap may be long
@@ -249,11 +243,10 @@ func (c *checker) lookBeyond(ctx context.Context) error {
 	if held == 0 {
 		return nil
 	}
-	recs, err := c.store.Read(ctx, tail+1, 1)
-	if err != nil || len(recs) > 0 {
-		return err // a server has filled it meanwhile
+	if rec, err := c.store.Peek(ctx, empty); err != nil || rec != nil {
+		return err // it has been filled meanwhile
 	}
-	c.report.add(Finding{Severity: Error, Code: LostSlots, Slot: tail + 1,
-		Message: fmt.Sprintf("is empty, though there are records behind it: slot %d holds one", held)})
+	c.report.add(Finding{Severity: Error, Code: LostSlots, Slot: empty,
+		Message: fmt.Sprintf("is empty, and had been held: slot %d was written after it was read", held)})
 	return nil
 }

@@ -239,9 +239,9 @@ func (c *checker) noteVoid(s *step) {
 		c.writers.control(s.head.Writer, s.slot)
 	case errors.Is(s.void, record.ErrForeign):
 		reason = "foreign"
-		if s.ofOtherHistory(c.id) {
-			f.Severity, f.Code = Error, OtherHistory
-		}
+	case errors.Is(s.void, record.ErrForked):
+		reason = "foreign"
+		f.Severity, f.Code = Error, OtherHistory
 	case errors.Is(s.void, record.ErrMalformed):
 		reason = "malformed"
 	case errors.Is(s.void, record.ErrFormat):

@@ -76,8 +76,9 @@ func TestS3(t *testing.T) {
 	}{
 		{"one slot lost", 20, remove, fsck.LostSlots, 19},
 		{"one slot lost behind the snapshot", 40, remove, fsck.LostSlots, 39},
-		// So close to the tail, it cannot be told from an append cut short.
-		{"the last but one lost", n - 1, remove, "", n - 2},
+		{"the last but one lost", n - 1, remove, fsck.LostSlots, n - 2},
+		// Nobody who had read it has written since.
+		{"the last lost", n, remove, "", n - 1},
 		{"a bit flipped", 20, func(path string, data []byte) error {
 			data[len(data)/2] ^= 8
 			return os.WriteFile(path, data, 0o600)

@@ -62,6 +62,19 @@ func (s *shaped) Read(ctx context.Context, from journal.Slot, limit int) ([][]by
 	return recs, nil
 }
 
+// Peek shows the records that are there, as Read does.
+func (s *shaped) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
+	switch {
+	case s.down != nil:
+		return nil, s.down
+	case s.corrupt[slot]:
+		return nil, fmt.Errorf("peek at slot %d: %w", slot, journal.ErrCorrupt)
+	case s.lost[slot]:
+		return nil, nil
+	}
+	return s.Store.Peek(ctx, slot)
+}
+
 // bench builds a journal record by record.
 type bench struct {
 	t       testing.TB

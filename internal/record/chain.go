@@ -46,20 +46,27 @@ func (c *Chains) Extend(d Digest) {
 	c.ring[c.slot%AnchorSpan] = sha256.Sum256(b[:])
 }
 
-// ErrForeign: a record that was not written for this place in this history.
-// The slot that holds it is void.
-var ErrForeign = errors.New("record is of another history")
+// ErrForeign: a record of another journal, or one that landed so late that its
+// anchor is out of reach. The slot that holds it is void.
+var ErrForeign = errors.New("record does not belong here")
+
+// ErrForked: a record of this journal whose writer had applied other records
+// than those below it, or more. The journal has two histories, whatever made
+// them: nothing may be written to it any more.
+var ErrForked = errors.New("record is of another history of this journal")
 
 // Check says whether a record belongs at the slot after the last. The error
-// wraps ErrForeign.
+// wraps ErrForeign or ErrForked.
 func (c *Chains) Check(id journal.ID, h *Header) error {
 	switch {
 	case h.Journal != id:
 		return fmt.Errorf("record is of journal %s: %w", h.Journal, ErrForeign)
-	case h.Anchor > c.slot || c.slot-h.Anchor >= AnchorSpan:
-		return fmt.Errorf("anchor %d at slot %d: %w", h.Anchor, c.slot+1, ErrForeign)
+	case h.Anchor > c.slot:
+		return fmt.Errorf("anchor %d at slot %d: %w", h.Anchor, c.slot+1, ErrForked)
+	case c.slot-h.Anchor >= AnchorSpan:
+		return fmt.Errorf("anchor %d at slot %d is too far back: %w", h.Anchor, c.slot+1, ErrForeign)
 	case h.AnchorChain != c.ring[h.Anchor%AnchorSpan]:
-		return fmt.Errorf("chain differs at slot %d: %w", h.Anchor, ErrForeign)
+		return fmt.Errorf("chain differs at slot %d: %w", h.Anchor, ErrForked)
 	}
 	return nil
 }

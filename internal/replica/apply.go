@@ -78,6 +78,9 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 	if errors.Is(err, record.ErrFormat) {
 		return settled{}, fmt.Errorf("slot %d: %w; use the xb that wrote it, or a newer one", slot, err)
 	}
+	if errors.Is(err, record.ErrForked) {
+		return settled{}, forked(slot, err)
+	}
 	if err != nil {
 		l.state.Skip(slot)
 		l.turns.applied(slot, 0, true, 0, time.Now())
@@ -122,6 +125,13 @@ func (l *loop) applySlot(slot journal.Slot, h held) (settled, error) {
 		}
 	}
 	return s, nil
+}
+
+// forked is the end of a replica that met a record of another history of its
+// journal. Whoever wrote it acknowledged writes on records that this replica
+// does not have: to go on would make two histories of one, for good.
+func forked(slot journal.Slot, cause error) error {
+	return fmt.Errorf("slot %d: %w: %w; stop all servers of this journal, keep a copy of it, and see what xb fsck says", slot, ErrForked, cause)
 }
 
 // body is the record's body: parsed, unless it is one of ours.

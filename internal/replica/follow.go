@@ -21,6 +21,9 @@ type tailing struct {
 	empty   journal.Slot // an empty slot below records of ours, to be filled; 0: none
 	vacant  journal.Slot // such a slot, left to whose turn it is, ...
 	since   time.Time    // ... since then
+	sighted journal.Slot // the last slot, when a Read last found it
+	cleared journal.Slot // an empty slot that, by the records above it, was never held
+	doubted journal.Slot // an empty slot while the records above it are looked at
 }
 
 // fetch is a Read, and what it returned.
@@ -29,7 +32,8 @@ type fetch struct {
 	limit int
 	began time.Time
 	recs  [][]byte
-	asked *round // answered if it finds the tail
+	asked *round       // answered if it finds the tail
+	known journal.Slot // unless the tail is farther, an empty slot need not be doubted
 }
 
 const (
@@ -71,6 +75,9 @@ func (l *loop) look() {
 	t := &l.tail
 	now := time.Now()
 	f := fetch{from: l.state.Slot() + 1, limit: 1, began: now, asked: t.asking}
+	if l.ready {
+		f.known = t.sighted + span
+	}
 	t.reading++
 	t.hinted, t.began, t.asking = false, now, nil
 	if more := l.index.take(); more != nil {
@@ -93,6 +100,11 @@ func (l *loop) read(f fetch) error {
 	defer wait.over()
 	for {
 		recs, err := l.readOnce(wait, f.from, f.limit)
+		if end := f.from + journal.Slot(len(recs)); err == nil && len(recs) < f.limit && end > f.known {
+			// At the start, or after long away: nobody is told that the journal
+			// ends here before it is known that it does.
+			err = l.neverHeld(end, l.info.Depth)
+		}
 		if err == nil {
 			f.recs = recs
 			select {
@@ -105,7 +117,7 @@ func (l *loop) read(f fetch) error {
 		if errors.Is(err, journal.ErrTrimmed) && l.outran(&f) {
 			continue
 		}
-		if errors.Is(err, journal.ErrTrimmed) || errors.Is(err, journal.ErrClosed) || errors.Is(err, journal.ErrCorrupt) {
+		if errors.Is(err, journal.ErrTrimmed) || errors.Is(err, journal.ErrClosed) || errors.Is(err, journal.ErrCorrupt) || errors.Is(err, ErrLost) {
 			return err
 		}
 		if err := wait.pause(l.ctx, err); err != nil {
@@ -147,6 +159,7 @@ func (l *loop) onFetched(f fetch) error {
 	}
 	now := time.Now()
 	last := f.from + journal.Slot(len(f.recs)) - 1
+	l.tail.sighted = last
 	l.turns.found(last, f.began, now)
 	l.sawEmpty(last+1, now)
 	if !l.ready {
@@ -197,5 +210,26 @@ func (l *loop) sawEmpty(slot journal.Slot, now time.Time) {
 			return
 		}
 	}
-	t.empty = slot
+	if t.cleared == slot {
+		t.empty = slot
+		return
+	}
+	if t.doubted == slot {
+		return
+	}
+	t.doubted = slot
+	l.group.Go(func() error { return l.clear(slot) })
+}
+
+// clear has a slot filled once it is known that it was never held.
+func (l *loop) clear(slot journal.Slot) error {
+	if err := l.neverHeld(slot, nearby); err != nil {
+		return err
+	}
+	return l.call(l.ctx, func(l *loop) {
+		l.tail.cleared, l.tail.doubted = slot, 0
+		if slot == l.state.Slot()+1 && l.flying[slot] == nil {
+			l.tail.empty = slot
+		}
+	})
 }

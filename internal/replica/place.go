@@ -65,6 +65,9 @@ func (l *loop) settleSlot(b *batch) (placement, error) {
 			if err == nil {
 				return placement{batch: b, taken: !b.wrote(recs[0])}, nil
 			}
+			if errors.Is(err, journal.ErrTrimmed) || errors.Is(err, journal.ErrCorrupt) {
+				return placement{batch: b, err: err}, nil // no answer will ever come
+			}
 			if err := wait.pause(l.ctx, err); err != nil {
 				return placement{}, err
 			}

@@ -35,6 +35,12 @@ var (
 	// ErrDiverged: this replica's state at a slot differs from the one that
 	// another recorded. Run ends with it; nothing is served from here on.
 	ErrDiverged = errors.New("state diverged")
+	// ErrForked: the journal holds records of two histories. Run ends with it;
+	// nothing is written or served from here on.
+	ErrForked = errors.New("the journal forked")
+	// ErrLost: a record that was in the journal is there no more, and was not
+	// trimmed. Run ends with it; its slot is not filled.
+	ErrLost = errors.New("the journal lost a record")
 )
 
 // Config is what a replica needs. Store, Notifier and Logger are required.

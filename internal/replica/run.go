@@ -345,15 +345,15 @@ func (l *loop) giveUp() {
 }
 
 func (l *loop) onTick(now time.Time) {
+	l.queue.expire(now, false) // first: it makes room
+	for _, b := range l.open {
+		b.expire(now)
+	}
 	for _, req := range l.leases.expired(l.state, now) {
 		// Nobody waits for it: an expiry that is lost is proposed again.
 		if _, err := l.queue.add(req, l.maxBatch(), now.Add(l.cfg.Timeout)); err != nil {
-			return
+			break
 		}
-	}
-	l.queue.expire(now, false)
-	for _, b := range l.open {
-		b.expire(now)
 	}
 	if l.ready {
 		l.snaps.look(l)

@@ -1,0 +1,45 @@
+package replica
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/notify"
+)
+
+// TestTickWithAFullQueue: where no expiry of a lease fits into the queue, those
+// who have waited long enough are told all the same.
+func TestTickWithAFullQueue(t *testing.T) {
+	r := New(Config{Store: memlog.New(memlog.Options{}).Open(), Notifier: notify.NewPolling(time.Hour, time.Hour), Logger: slog.New(slog.DiscardHandler)})
+	l := &loop{Replica: r, state: mvcc.New()}
+	l.state.Apply(1, &mvcc.Batch{From: r.info.ID, Writer: 1, Number: 1, Requests: []mvcc.Request{{Kind: mvcc.LeaseGrant, Lease: 7, TTL: 1}}}, false)
+	now := time.Now()
+	l.onTick(now) // sees the lease
+	now = now.Add(time.Hour)
+	var waiting []*proposal
+	for {
+		p, err := r.queue.add(&mvcc.Request{Kind: mvcc.Compact, Revision: 1}, r.maxBatch(), now)
+		if errors.Is(err, ErrBusy) {
+			break
+		}
+		waiting = append(waiting, p)
+	}
+	l.onTick(now.Add(time.Second))
+	for i, p := range waiting {
+		select {
+		case <-p.done:
+			if !errors.Is(p.err, ErrUnavailable) {
+				t.Fatalf("proposal %d ended with %v, want ErrUnavailable", i, p.err)
+			}
+		default:
+			t.Fatalf("proposal %d of %d still waits, a second after its time", i, len(waiting))
+		}
+	}
+	if got := len(r.queue.items); got != 1 {
+		t.Errorf("%d proposals are queued, want the expiry of the lease", got)
+	}
+}
