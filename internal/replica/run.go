@@ -77,6 +77,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		placed: make(chan placement),
 		tail:   tailing{behind: true, limit: fetchLimit, fetched: make(chan fetch)},
 	}
+	defer l.giveUp()
 	if err := l.restore(); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -92,7 +93,6 @@ func (r *Replica) Run(ctx context.Context) error {
 		return l.serve()
 	})
 	err := group.Wait()
-	l.giveUp()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
 		return nil
 	}

@@ -1,11 +1,13 @@
 package replica
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/notify"
@@ -41,5 +43,35 @@ func TestTickWithAFullQueue(t *testing.T) {
 	}
 	if got := len(r.queue.items); got != 1 {
 		t.Errorf("%d proposals are queued, want the expiry of the lease", got)
+	}
+}
+
+// unlistable is a store that names no snapshot, for as long as it is asked.
+type unlistable struct{ journal.Store }
+
+func (unlistable) ListBlobs(context.Context, string) ([]string, error) {
+	return nil, errors.New("slow down")
+}
+
+// TestProposeBeforeTheStart: who proposed to a replica that ends before it has
+// started is told.
+func TestProposeBeforeTheStart(t *testing.T) {
+	r := New(Config{Store: unlistable{memlog.New(memlog.Options{}).Open()}, Notifier: notify.NewPolling(time.Hour, time.Hour), Logger: slog.New(slog.DiscardHandler)})
+	p, err := r.queue.add(&mvcc.Request{Kind: mvcc.Compact, Revision: 1}, r.maxBatch(), time.Now().Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.done:
+		if !errors.Is(p.err, ErrStopped) {
+			t.Errorf("the outcome is %v, want ErrStopped", p.err)
+		}
+	default:
+		t.Error("nobody told the proposer that the replica has ended")
 	}
 }
