@@ -54,6 +54,8 @@ var rules = []rule{
 	{"internal/journal/filelog", "a driver knows the contract and its service", []string{"internal/journal"}, []string{"golang.org/x/sys/..."}},
 	{"internal/journal/s3log", "a driver knows the contract and its service", []string{"internal/journal"}, []string{"github.com/aws/..."}},
 
+	{"internal/journal/s3log/s3test", "a store for tests; knows no journal", nil, []string{"github.com/johannesboyne/gofakes3", "github.com/johannesboyne/gofakes3/backend/s3mem"}},
+	{"internal/sim", "runs replicas on a journal that goes wrong; tests only", nil, []string{}},
 	{"internal/notify", "hints decide nothing and know no journal", nil, nil},
 	{"internal/mvcc", "the state is a pure function of the journal", []string{"internal/journal"}, nil},
 	{"internal/record", "the envelope between a journal and the state", []string{"internal/journal", "internal/mvcc"}, []string{"github.com/klauspost/compress/..."}},

@@ -3,66 +3,30 @@ package s3log
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
-
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/s3test"
 )
 
-// storeClock is the clock of a store, which the clocks of this machine do not
-// follow: to move it on is to let this machine sleep, its clocks included.
-type storeClock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *storeClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *storeClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
-
-func (c *storeClock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
 // clocked is a Config for a store in memory with a clock of its own.
-func clocked(t *testing.T) (Config, *storeClock) {
+func clocked(t *testing.T) (Config, *s3test.Clock) {
 	t.Helper()
 	store, clock := clockedStore(t, 0)
 	return serve(t, store), clock
 }
 
-// clockedStore is a store in memory with a clock of its own. With skew it refuses what was signed 15 minutes before its time or after it, as S3
-// does; without, it takes any signature, as some look-alikes do.
-func clockedStore(t *testing.T, skew time.Duration) (http.Handler, *storeClock) {
+// clockedStore is a store in memory with a clock of its own.
+func clockedStore(t *testing.T, skew time.Duration) (http.Handler, *s3test.Clock) {
 	t.Helper()
-	clock := &storeClock{now: time.Now()}
-	backend := s3mem.New(s3mem.WithTimeSource(clock))
-	if err := backend.CreateBucket(testBucket); err != nil {
+	store, clock, err := s3test.New(testBucket, skew)
+	if err != nil {
 		t.Fatal(err)
 	}
-	store := gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog()), gofakes3.WithTimeSource(clock), gofakes3.WithTimeSkewLimit(skew)).Server()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got := httptest.NewRecorder()
-		store.ServeHTTP(got, r)
-		maps.Copy(w.Header(), got.Header())
-		w.Header().Set("Date", clock.Now().UTC().Format(http.TimeFormat))
-		w.WriteHeader(got.Code)
-		_, _ = w.Write(got.Body.Bytes())
-	}), clock
+	return store, clock
 }
 
 // TestSleeperDoesNotFork: a machine whose clocks stand still while it sleeps
@@ -121,7 +85,7 @@ func TestPauseBelowTheFloor(t *testing.T) {
 	if _, err := owner.Trim(t.Context(), 31); err != nil {
 		t.Fatal(err)
 	}
-	clock.advance(10 * time.Minute)
+	clock.Advance(10 * time.Minute)
 	recs, err := away.Read(t.Context(), 1, 100)
 	if err != nil || len(recs) != 40 {
 		t.Errorf("Read(1) = %d records, %v; want 40", len(recs), err)
@@ -136,7 +100,7 @@ func TestPauseBelowTheFloor(t *testing.T) {
 func TestOldSignature(t *testing.T) {
 	store, clock := clockedStore(t, 15*time.Minute)
 	l := mustOpen(t, serve(t, store))
-	clock.advance(time.Hour)
+	clock.Advance(time.Hour)
 	for range 3 { // the SDK would learn from the first
 		err := l.Append(t.Context(), 1, []byte("late"))
 		if err == nil || !strings.Contains(err.Error(), "set the clock") {
@@ -170,7 +134,7 @@ func TestFloorWithoutIfMatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	clock.advance(time.Hour)
+	clock.Advance(time.Hour)
 	if floor, err := l.lookAtFloors(t.Context()); err != nil || floor != 20 {
 		t.Errorf("the floor is %d, %v; want 20", floor, err)
 	}
@@ -186,13 +150,13 @@ func grow(t *testing.T, l *Log, from, to journal.Slot) {
 }
 
 // trimAll trims until the slots are deleted, for which the store's clock moves on.
-func trimAll(t *testing.T, l *Log, clock *storeClock, before journal.Slot) {
+func trimAll(t *testing.T, l *Log, clock *s3test.Clock, before journal.Slot) {
 	t.Helper()
 	for range 2 {
 		if _, err := l.Trim(t.Context(), before); err != nil {
 			t.Fatal(err)
 		}
-		clock.advance(time.Hour)
+		clock.Advance(time.Hour)
 	}
 	if _, err := l.Trim(t.Context(), before); err != nil {
 		t.Fatal(err)

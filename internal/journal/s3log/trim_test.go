@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/s3test"
 )
 
 // filled opens a journal with records in slots 1 to n, on a store with a clock
 // of its own.
-func filled(t *testing.T, n int) (*Log, *faults, Config, *storeClock) {
+func filled(t *testing.T, n int) (*Log, *faults, Config, *s3test.Clock) {
 	t.Helper()
 	store, clock := clockedStore(t, 0)
 	f := newFaults(store, nil)
@@ -54,7 +55,7 @@ func TestTrimDeletes(t *testing.T) {
 	if deleted, err := l.Trim(t.Context(), 31); err != nil || deleted != 0 {
 		t.Fatalf("the first Trim deleted %d slots, %v; want none: others may rely on them", deleted, err)
 	}
-	clock.advance(ripe)
+	clock.Advance(ripe)
 	if deleted, err := l.Trim(t.Context(), 31); err != nil || deleted != 30 {
 		t.Fatalf("the second Trim deleted %d slots, %v; want 30", deleted, err)
 	}
@@ -90,7 +91,7 @@ func TestTrimDeletes(t *testing.T) {
 func TestTrimDropsOldFloors(t *testing.T) {
 	l, _, _, clock := filled(t, 40)
 	for _, before := range []journal.Slot{10, 20, 30, 40} {
-		clock.advance(ripe / 2)
+		clock.Advance(ripe / 2)
 		if _, err := l.Trim(t.Context(), before); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +115,7 @@ func TestTrimGoesOn(t *testing.T) {
 	if _, err := l.Trim(t.Context(), 51); err != nil {
 		t.Fatal(err)
 	}
-	clock.advance(ripe)
+	clock.Advance(ripe)
 	deletes := 0
 	f.plan = func(r *http.Request) fault {
 		f.mu.Lock()
@@ -177,7 +178,7 @@ func TestTrimWhileReading(t *testing.T) {
 		read <- err
 	}()
 	<-arrived
-	clock.advance(ripe)
+	clock.Advance(ripe)
 	if deleted, err := l.Trim(t.Context(), 20); err != nil || deleted != 19 {
 		t.Fatal(deleted, err)
 	}
