@@ -88,10 +88,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	if !r.info.Exclusive {
 		group.Go(func() error { return r.cfg.Notifier.Run(inner) })
 	}
-	group.Go(func() error {
-		defer cancel()
-		return l.serve()
-	})
+	group.Go(l.serve) // it always ends with an error, which ends the others: theirs must not come first
 	err := group.Wait()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
 		return nil
