@@ -146,6 +146,7 @@ func (l *loop) applyBatch(slot journal.Slot, head *record.Header, body []byte, o
 	in := mvcc.Batch{From: l.info.ID, Writer: head.Writer, Number: head.Number}
 	if ours != nil {
 		in.Requests = ours.requests()
+		l.leases.proposed(slot, in.Requests)
 	} else {
 		var err error
 		if in.Requests, err = mvcc.ParseRequests(body); err != nil {

@@ -19,7 +19,7 @@ func TestLeaseGrantedAgain(t *testing.T) {
 	}
 	grant := func(ttl int64) mvcc.Request { return mvcc.Request{Kind: mvcc.LeaseGrant, Lease: 7, TTL: ttl} }
 	revoke := mvcc.Request{Kind: mvcc.LeaseRevoke, Lease: 7}
-	var c leaseClock
+	c := leaseClock{alone: true}
 	now := time.Now()
 	look := func() []*mvcc.Request { return c.expired(s, now) }
 
@@ -44,5 +44,53 @@ func TestLeaseGrantedAgain(t *testing.T) {
 	apply(*late[0])
 	if _, _, _, ok := s.Lease(7); !ok {
 		t.Error("an expiry that was on its way ended the lease that was granted meanwhile")
+	}
+}
+
+// TestWhoExpiresALease: the replica that a lease was granted or renewed by proposes
+// its expiry; the others do only where that does not come, and not all at once.
+func TestWhoExpiresALease(t *testing.T) {
+	const leases, ttl = 100, 10
+	s := mvcc.New()
+	var grants []mvcc.Request
+	for id := range mvcc.LeaseID(leases) {
+		grants = append(grants, mvcc.Request{Kind: mvcc.LeaseGrant, Lease: id + 1, TTL: ttl})
+	}
+	s.Apply(1, &mvcc.Batch{Writer: 1, Number: 1, Requests: grants}, false)
+	clocks := make([]leaseClock, 4)
+	for i := range clocks {
+		clocks[i].me = mvcc.WriterID(1+i)*0x1234567 | 1
+	}
+	clocks[0].proposed(1, grants)
+	began := time.Now()
+	first := map[mvcc.LeaseID]time.Duration{}
+	standIns := map[mvcc.LeaseID]int{} // how many proposed in the second in which the first did
+	for at := time.Duration(0); at < (ttl+10)*time.Second; at += tick {
+		for i := range clocks {
+			for _, r := range clocks[i].expired(s, began.Add(at)) {
+				switch {
+				case i == 0 && at != ttl*time.Second && at != ttl*time.Second+proposeAgain:
+					t.Fatalf("who granted lease %d proposes its expiry after %v", r.Lease, at)
+				case i == 0:
+				case at < ttl*time.Second+leastStandby:
+					t.Fatalf("a replica that stands by proposes the expiry of lease %d after %v", r.Lease, at)
+				default:
+					if first[r.Lease] == 0 {
+						first[r.Lease] = at
+					}
+					if at < first[r.Lease]+standbyStep {
+						standIns[r.Lease]++
+					}
+				}
+			}
+		}
+	}
+	all, together := 0, 0
+	for _, n := range standIns {
+		all++
+		together += n
+	}
+	if all != leases || together > 2*leases {
+		t.Errorf("%d of %d leases were expired by those who stand by, by %.1f of 3 at once", all, leases, float64(together)/leases)
 	}
 }

@@ -74,6 +74,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		flying: map[journal.Slot]*batch{},
 		open:   map[mvcc.BatchNumber]*batch{},
 		turns:  turns{me: r.writer},
+		leases: leaseClock{me: r.writer, alone: r.info.Exclusive},
 		placed: make(chan placement),
 		tail:   tailing{behind: true, limit: fetchLimit, fetched: make(chan fetch)},
 	}
