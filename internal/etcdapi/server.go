@@ -10,7 +10,8 @@
 //     an end is refused as a duplicate; etcd overlooks it.
 //   - Within one revision, a watch gives events in the order of their keys.
 //   - Sorting by anything but the key, without an order and with a limit, sorts
-//     all before it cuts; etcd cuts first.
+//     all before it cuts; etcd cuts first, and RangeStream sorts each chunk for
+//     itself, so that keys come twice.
 //   - Progress that is asked for while a watcher catches up is answered when it
 //     has; etcd forgets the question. A watcher that compaction cancelled does
 //     not keep its stream from progress; in etcd it does.

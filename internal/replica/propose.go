@@ -60,13 +60,17 @@ func (p *proposal) abandon(cause error) (mvcc.Result, error) {
 	}
 }
 
-// maxQueued bounds the proposals that wait, and so the memory they hold.
-const maxQueued = 16 << 10
+// What waits is bounded by its number and by its weight.
+const (
+	maxQueued      = 16 << 10
+	maxQueuedBytes = 64 << 20
+)
 
 // queue holds proposals in the order they came.
 type queue struct {
 	mu     sync.Mutex
 	items  []*proposal // guarded by mu
+	bytes  int         // the weight of items; guarded by mu
 	closed bool        // guarded by mu
 	signal chan struct{}
 }
@@ -79,7 +83,7 @@ func (q *queue) add(req *mvcc.Request, limit int, until time.Time) (*proposal, e
 		return nil, fmt.Errorf("%d bytes, at most %d: %w", p.size, limit, ErrTooLarge)
 	}
 	q.mu.Lock()
-	if q.closed || len(q.items) >= maxQueued {
+	if q.closed || len(q.items) >= maxQueued || q.bytes+p.size > maxQueuedBytes {
 		defer q.mu.Unlock()
 		if q.closed {
 			return nil, ErrStopped
@@ -87,6 +91,7 @@ func (q *queue) add(req *mvcc.Request, limit int, until time.Time) (*proposal, e
 		return nil, ErrBusy
 	}
 	q.items = append(q.items, p)
+	q.bytes += p.size
 	q.mu.Unlock()
 	select {
 	case q.signal <- struct{}{}:
@@ -110,6 +115,7 @@ func (q *queue) take(limit int) []*proposal {
 				taken = append(taken, p)
 			}
 		}
+		q.bytes -= p.size
 		n++
 	}
 	left := copy(q.items, q.items[n:])
@@ -135,6 +141,7 @@ func (q *queue) expire(now time.Time, all bool) {
 		if p.state.CompareAndSwap(queued, abandoned) {
 			p.settle(mvcc.Result{}, err)
 		}
+		q.bytes -= p.size
 		return true
 	})
 }
