@@ -70,9 +70,10 @@ func DumpRecords(w io.Writer, opts DumpOptions, each func(func(slot journal.Slot
 	})
 }
 
-// headID is the journal that a record says it is of.
+// headID is the journal that a record says it is of. What is wrong with a record is
+// told where it is decoded.
 func headID(rec []byte) journal.ID {
-	h, _, _ := record.Parse(rec) //nolint:errcheck // what is wrong with it is told where it is decoded
+	h, _, _ := record.Parse(rec)
 	return h.Journal
 }
 
