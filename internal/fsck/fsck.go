@@ -76,7 +76,8 @@ type checker struct {
 	hashes map[journal.Slot]Hash   // of the state, computed by applying slots
 	late   map[journal.Slot][]mark // by the slot they name; it was passed without hashing
 	spans  []span
-	weight int64        // of the records since the last slot that was due for a snapshot
+	weight int64        // of the records since the last slot that was due for a snapshot, or the last mark
+	owed   bool         // no mark has come since such a slot
 	bytes  int64        // of the records read in this phase
 	floor  journal.Slot // the highest that a floor record names
 	ended  bool         // the tail was reached
@@ -256,9 +257,12 @@ func (c *checker) noteVoid(s *step) {
 func (c *checker) hash(cur *cursor, s *step) error {
 	slot := s.slot
 	c.weight += c.opts.Policy.Weight(s.size)
-	due := c.opts.Policy.Due(c.weight, cur.state.Bytes())
-	if due {
-		c.weight = 0
+	due := c.opts.Policy.Due(c.weight, cur.state.Bytes()) || c.owed && c.opts.Policy.Due(replica.RetrySnapshot*c.weight, cur.state.Bytes())
+	switch {
+	case due:
+		c.weight, c.owed = 0, true
+	case s.void == nil && s.head.Kind == record.Snapshot:
+		c.weight, c.owed = 0, false
 	}
 	if !due && !slices.ContainsFunc(c.report.Snapshots, func(sn Snapshot) bool { return sn.Slot == slot }) {
 		return nil

@@ -34,7 +34,14 @@ func (b beside) ListBlobs(ctx context.Context, prefix string) ([]string, error) 
 func TestSnapshotAboveTheTail(t *testing.T) {
 	whole := memlog.New(memlog.Options{})
 	r, stop := start(t, whole.Open(), func(c *replica.Config) { c.Snapshots.EveryBytes = 4 << 10 })
-	for i := range 200 {
+	stored := func() journal.Slot {
+		names, err := whole.Open().ListBlobs(t.Context(), replica.SnapshotPrefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(replica.SnapshotSlots(names), 0)[0]
+	}
+	for i := 0; stored() <= 5; i++ {
 		propose(t, r, put(fmt.Sprintf("k%d", i%10), fmt.Sprint(i)))
 	}
 	stop()

@@ -234,9 +234,14 @@ func (s *snapshots) trusted(l *loop, slot journal.Slot) bool {
 		if m.Hash != own.sum {
 			return false
 		}
-		trust = trust || m.seconded || m.writer != l.writer || l.turns.others <= m.at
+		trust = trust || m.seconded || m.writer != l.writer || l.alone()
 	}
 	return trust
+}
+
+// alone says that no other replica has written for long, if any ever did.
+func (l *loop) alone() bool {
+	return l.info.Exclusive || l.turns.others == 0 || l.turns.others+record.AnchorSpan < l.state.Slot()
 }
 
 // sure is the newest snapshot that may take the place of older ones; 0: none.

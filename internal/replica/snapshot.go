@@ -86,9 +86,9 @@ type snapshot struct {
 	err     error // of hashing or storing it
 }
 
-// soon is the part of the journal between two snapshots after which one that was
-// missed is due again, and how much a start may have to replay without taking one.
-const soon = 4
+// RetrySnapshot divides the journal between two snapshots: after that part of it one
+// that was missed is due again, and a start that has as much to replay takes one.
+const RetrySnapshot = 4
 
 // passed notes that a slot was applied, with a record of so many bytes, and takes a
 // snapshot if one is due. It is stored if the record was mine.
@@ -99,7 +99,7 @@ func (s *snapshots) passed(l *loop, size int, mine bool) {
 	}
 	switch bytes := l.state.Bytes(); {
 	case l.cfg.Snapshots.Due(s.weight, bytes):
-	case s.owed && l.cfg.Snapshots.Due(soon*s.weight, bytes):
+	case s.owed && l.cfg.Snapshots.Due(RetrySnapshot*s.weight, bytes):
 	case s.late && mine && !s.working:
 	default:
 		return
@@ -138,7 +138,7 @@ func (s *snapshots) take(l *loop, store bool) {
 func (s *snapshots) look(l *loop) {
 	if !s.looked {
 		s.looked = true
-		s.late = s.late || s.owed || l.cfg.Snapshots.Due(soon*s.weight, l.state.Bytes())
+		s.late = s.late || s.owed || l.cfg.Snapshots.Due(RetrySnapshot*s.weight, l.state.Bytes())
 	}
 	if s.late && !s.working && l.info.Exclusive {
 		s.take(l, true)
