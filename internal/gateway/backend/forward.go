@@ -239,11 +239,12 @@ func (b *Backend) roundTripOwn(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// onlyJSON is what is left of an Accept header.
+// onlyJSON returns an Accept header without the encodings whose weight cannot be
+// told. It keeps types that it does not know: a server refuses those itself.
 func onlyJSON(accept string) string {
 	var left []string
 	for _, t := range strings.Split(accept, ",") {
-		if t = strings.TrimSpace(t); encodingOf(t) == "json" {
+		if t = strings.TrimSpace(t); t != "" && (encodingOf(t) == "json" || encodingOf(t) == "") {
 			left = append(left, t)
 		}
 	}

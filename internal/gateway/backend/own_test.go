@@ -65,3 +65,21 @@ func TestOwnTakesNoFloods(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnAcceptsNoBinary: encodings whose weight cannot be told are not asked for.
+// What the gateway does not know goes to the server as it is: the server must be
+// able to refuse it.
+func TestOwnAcceptsNoBinary(t *testing.T) {
+	for accept, want := range map[string]string{
+		"":                                    "application/json",
+		"application/cbor":                    "application/json",
+		"application/yaml":                    "application/json",
+		"application/x-unknown":               "application/x-unknown",
+		"application/json, */*":               "application/json,*/*",
+		"application/cbor, text/plain;q=0.5,": "text/plain;q=0.5",
+	} {
+		if got := onlyJSON(accept); got != want {
+			t.Errorf("of %q is left %q, want %q", accept, got, want)
+		}
+	}
+}

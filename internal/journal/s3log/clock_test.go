@@ -38,14 +38,14 @@ func TestSleeperDoesNotFork(t *testing.T) {
 			if errors.Is(err, journal.ErrTaken) || errors.Is(err, journal.ErrTrimmed) {
 				return nil
 			}
-			return fmt.Errorf("Append = %v, want ErrTaken or ErrTrimmed", err)
+			return fmt.Errorf("Append: want ErrTaken or ErrTrimmed, got %w", err)
 		},
 		"read": func(l *Log, slot journal.Slot) error {
 			recs, err := l.Read(t.Context(), slot, 1)
 			if errors.Is(err, journal.ErrTrimmed) {
 				return nil
 			}
-			return fmt.Errorf("Read = %q, %v, want ErrTrimmed", recs, err)
+			return fmt.Errorf("Read = %q: want ErrTrimmed, got %w", recs, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
