@@ -56,6 +56,7 @@ type gatewayFlags struct {
 	tracing        string
 	traced         float64
 	accessLog      bool
+	connections    int
 	limits         proxy.Limits
 }
 
@@ -77,10 +78,11 @@ func (f *gatewayFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.accessLog, "access-log", false, "log each request at its end")
 	fs.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector on this machine, to send traces to by OTLP over gRPC (default: none are made)")
 	fs.Float64Var(&f.traced, "tracing-share", 0.01, "share of requests to trace, 0 to 1, beside those that arrive traced")
+	fs.IntVar(&f.connections, "max-connections", 10_000, "connections of callers open at once, in all; of one address as many as are free; -1 for no limit")
 	fs.IntVar(&f.limits.UserRequests, "max-user-requests", 0, "requests of one user under way at once; -1 for no limit (default 400)")
 	fs.IntVar(&f.limits.UserStreams, "max-user-watches", 0, "watches and streams of one user at once; -1 for no limit (default 5000)")
-	fs.IntVar(&f.limits.ServerRequests, "max-server-requests", 0, "requests to one server under way at once; -1 for no limit (default 1000)")
-	fs.IntVar(&f.limits.ServerStreams, "max-server-watches", 0, "watches and streams to one server at once; -1 for no limit (default 20000)")
+	fs.IntVar(&f.limits.ServerRequests, "max-server-requests", 0, "requests to one server under way at once, of one user as many as are free; as many again for system:masters; -1 for no limit (default 1000)")
+	fs.IntVar(&f.limits.ServerStreams, "max-server-watches", 0, "watches and streams to one server at once, of one user as many as are free; as many again for system:masters; -1 for no limit (default 20000)")
 	fs.Float64Var(&f.limits.UserRate, "max-user-rate", 0, "requests a second of one user (default no limit)")
 }
 
@@ -147,7 +149,7 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 		return fmt.Errorf("listen at %s: %w; choose another address with --listen, or stop what holds it", f.listen, err)
 	}
 	defer listener.Close()
-	cfg := gateway.Config{Source: src, Listener: listener, CacheFile: f.cacheFile, Limits: f.limits, RequireConformant: f.require, Log: log}
+	cfg := gateway.Config{Source: src, Listener: listener, CacheFile: f.cacheFile, MaxConnections: f.connections, Limits: f.limits, RequireConformant: f.require, Log: log}
 	if f.accessLog {
 		cfg.Access = log
 	}

@@ -119,6 +119,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
+	io.Copy(io.Discard, r.Body)
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case r.URL.Path == "/readyz":
@@ -137,6 +138,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			})
 		}
 		json.NewEncoder(w).Encode(list)
+	case r.URL.Query().Has("endless"):
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
 	case r.URL.Query().Has("watch"):
 		fmt.Fprintf(w, `{"type":"ADDED","server":%q}`+"\n", s.name)
 		w.(http.Flusher).Flush()
@@ -183,7 +190,11 @@ var byToken = authenticator.RequestFunc(func(r *http.Request) (*authenticator.Re
 		return nil, false, nil
 	}
 	r.Header.Del("Authorization")
-	return &authenticator.Response{User: &user.DefaultInfo{Name: name, Groups: []string{user.AllAuthenticated}}}, true, nil
+	groups := []string{user.AllAuthenticated}
+	if name == "root" {
+		groups = append(groups, user.SystemPrivilegedGroup)
+	}
+	return &authenticator.Response{User: &user.DefaultInfo{Name: name, Groups: groups}}, true, nil
 })
 
 func start(t *testing.T, src source.Source, change ...func(*Config)) *front {

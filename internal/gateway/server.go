@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/door"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy"
@@ -52,6 +54,9 @@ type Config struct {
 	// Core is the server whose namespaces, authorization and quotas are held over
 	// servers that ask for it in their guard; nil: such servers are refused.
 	Core *rest.Config
+	// MaxConnections is how many connections callers may have open, in all; an
+	// address may have as many as are free. 0 is 10,000, and negative no limit.
+	MaxConnections int
 	// Limits bound what callers and servers can make the gateway hold.
 	Limits proxy.Limits
 	// Access is the access log; nil for none.
@@ -160,7 +165,8 @@ func (s *Server) recall() error {
 }
 
 func (s *Server) serve(ctx context.Context) error {
-	secure := &genericserver.SecureServingInfo{Listener: s.cfg.Listener, Cert: s.cfg.Cert, ClientCA: s.cfg.ClientCA, HTTP2MaxStreamsPerConnection: 1000}
+	listener := door.Limit(s.cfg.Listener, cmp.Or(s.cfg.MaxConnections, 10_000), s.log)
+	secure := &genericserver.SecureServingInfo{Listener: listener, Cert: s.cfg.Cert, ClientCA: s.cfg.ClientCA, HTTP2MaxStreamsPerConnection: 1000}
 	stopped, done, err := secure.Serve(s.handler(), shutdownTime, ctx.Done())
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
@@ -188,7 +194,8 @@ func (s *Server) handler() http.Handler {
 	h = backend.KeepCredentials(h)
 	h = router.locate(h)
 	h = describeRequest(h)
-	return s.survive(h)
+	h = s.survive(h)
+	return door.Pace(h, door.Pacing{})
 }
 
 // describeRequest puts what the path says into the request's context, as

@@ -7,11 +7,15 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/utils/lru"
+
+	"github.com/xbernetes/xbernetes/internal/door"
 )
 
 // Limits bound what callers and servers can make the gateway hold. A request
 // beyond one is refused at once, with 429. Zero is the default; a negative
-// number is no limit.
+// number is no limit. Of the places of a server a user may hold as many as are
+// free, so that no few users hold all; system:masters have places of their own, as
+// many as there are besides, and health checks of the gateway take none.
 type Limits struct {
 	UserRequests   int // under way at once, of one user; 400
 	UserStreams    int // watches and streams, of one user; 5,000
@@ -134,9 +138,25 @@ type lane struct {
 	handlers  int            // of that name; guarded by the Proxy's mu
 	endpoints map[string]int // how many of them have each; guarded by the Proxy's mu
 
+	places map[place]*door.Shares // never changed
+
 	mu   sync.Mutex
-	load load // guarded by mu
 	gone bool // no metrics any more; guarded by mu
+}
+
+// place is what kind of room a request takes at a server.
+type place struct {
+	kind       kind
+	privileged bool // of system:masters
+}
+
+func newLane(name string, limits Limits) *lane {
+	l := &lane{name: name, endpoints: map[string]int{}, places: map[place]*door.Shares{}}
+	for _, privileged := range []bool{false, true} {
+		l.places[place{short, privileged}] = door.NewShares(limits.ServerRequests)
+		l.places[place{stream, privileged}] = door.NewShares(limits.ServerStreams)
+	}
+	return l
 }
 
 func (p *Proxy) open(name string, endpoints []string) *lane {
@@ -144,7 +164,7 @@ func (p *Proxy) open(name string, endpoints []string) *lane {
 	defer p.mu.Unlock()
 	l := p.lanes[name]
 	if l == nil {
-		l = &lane{name: name, endpoints: map[string]int{}}
+		l = newLane(name, p.opts.Limits)
 		p.lanes[name] = l
 		p.metrics.open(l)
 	}
@@ -174,27 +194,6 @@ func (p *Proxy) close(l *lane, endpoints []string) {
 	p.metrics.forget(l.name)
 }
 
-func (l *lane) enter(k kind, limits Limits) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	limit := limits.ServerRequests
-	if k == stream {
-		limit = limits.ServerStreams
-	}
-	n := l.load.of(k)
-	if limit >= 0 && *n >= limit {
-		return false
-	}
-	*n++
-	return true
-}
-
-func (l *lane) leave(k kind) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	*l.load.of(k)--
-}
-
 // tell runs report while the server's name may be a label.
 func (l *lane) tell(report func()) {
 	l.mu.Lock()
@@ -205,7 +204,5 @@ func (l *lane) tell(report func()) {
 }
 
 func (l *lane) underWay(k kind) float64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return float64(*l.load.of(k))
+	return float64(l.places[place{k, false}].Taken() + l.places[place{k, true}].Taken())
 }

@@ -67,6 +67,9 @@ func New(opts Options) (*Proxy, error) {
 
 // passage is what is noted of a request on its way.
 type passage struct {
+	caller     string // whose limits it counts against: who called, whoever is impersonated
+	privileged bool   // of system:masters
+
 	server   string // who it went to; empty: the gateway itself answers
 	lane     *lane
 	rejected string // by which limit
@@ -80,16 +83,19 @@ type passageKey struct{}
 func (p *Proxy) Front(next http.Handler) http.Handler {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		note := &passage{}
+		note := passageOf(r)
 		k := kindOf(r)
 		rec := &recorder{ResponseWriter: w}
 		r = r.WithContext(context.WithValue(r.Context(), passageKey{}, note))
 		done := false
 		defer func() { p.finish(r, rec, note, k, start, done) }()
-		if !p.users.enter(callerOf(r), k, start) {
+		switch {
+		case isHealth(r):
+			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(rec), r)
+		case !p.users.enter(note.caller, k, start):
 			p.reject(rec, r, note, byUser, "the caller has too many requests under way, or sends them too fast")
-		} else {
-			defer p.users.leave(callerOf(r), k)
+		default:
+			defer p.users.leave(note.caller, k)
 			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(rec), r)
 		}
 		done = true
@@ -121,15 +127,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	note, ok := r.Context().Value(passageKey{}).(*passage)
 	if !ok {
 		// Not behind Front: the limits hold even so.
-		note = &passage{}
+		note = passageOf(r)
 	}
 	note.server, note.lane = s.lane.name, s.lane
 	k := kindOf(r)
-	if !s.lane.enter(k, s.proxy.opts.Limits) {
-		s.proxy.reject(w, r, note, byServer, fmt.Sprintf("has too many %s under way through this gateway", k.plural()))
+	places := s.lane.places[place{k, note.privileged}]
+	if !places.Enter(note.caller) {
+		s.proxy.reject(w, r, note, byServer, fmt.Sprintf("has too many %s under way through this gateway, in all or of this caller", k.plural()))
 		return
 	}
-	defer s.lane.leave(k)
+	defer places.Leave(note.caller)
 	s.next.ServeHTTP(w, r)
 }
 
@@ -137,6 +144,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // name. When the last handler of a name, or with an endpoint, is closed, the
 // metrics of that end. Requests under way go on.
 func (s *Server) Close() { s.once.Do(func() { s.proxy.close(s.lane, s.endpoints) }) }
+
+// UnderWay is how many requests and streams are under way to all servers.
+func (p *Proxy) UnderWay() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0.0
+	for _, l := range p.lanes {
+		n += l.underWay(short) + l.underWay(stream)
+	}
+	return int(n)
+}
 
 // kind is whether a request has an end of its own.
 type kind string
@@ -158,6 +176,17 @@ func kindOf(r *http.Request) kind {
 		return stream
 	}
 	return short
+}
+
+// isHealth says whether a request is a health check of the gateway itself, which
+// is answered at once.
+func isHealth(r *http.Request) bool {
+	return slices.Contains([]string{"/healthz", "/livez", "/readyz"}, r.URL.Path)
+}
+
+func passageOf(r *http.Request) *passage {
+	u, ok := request.UserFrom(r.Context())
+	return &passage{caller: callerOf(r), privileged: ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)}
 }
 
 // callerOf is whose limits a request counts against: a user, or an address

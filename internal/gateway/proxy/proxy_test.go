@@ -98,7 +98,8 @@ func (g gate) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 }
 
 func TestLimits(t *testing.T) {
-	limits := Limits{UserRequests: 2, UserStreams: 3, ServerRequests: 4, ServerStreams: 4}
+	limits := Limits{UserRequests: 2, UserStreams: 3, ServerRequests: 6, ServerStreams: 6}
+	six := map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1}
 	const watch = widgets + "?watch=true"
 	for name, c := range map[string]struct {
 		path   string
@@ -110,8 +111,8 @@ func TestLimits(t *testing.T) {
 		"a user's requests":                  {widgets, map[string]int{"alice": 2}, "alice", 429, "the caller has too many requests"},
 		"another user's":                     {widgets, map[string]int{"alice": 2}, "bob", 200, ""},
 		"a user's streams":                   {watch, map[string]int{"alice": 3}, "alice", 429, "the caller has too many requests"},
-		"a server's requests":                {widgets, map[string]int{"alice": 2, "bob": 2}, "carol", 429, `API server "one" has too many requests`},
-		"a server's streams":                 {watch, map[string]int{"alice": 2, "bob": 2}, "carol", 429, `API server "one" has too many watches and streams`},
+		"a server's requests":                {widgets, six, "carol", 429, `API server "one" has too many requests`},
+		"a server's streams":                 {watch, six, "carol", 429, `API server "one" has too many watches and streams`},
 		"an address' requests":               {widgets, map[string]int{"": 2}, "", 429, "the caller has too many requests"},
 		"anonymous is an address":            {widgets, map[string]int{"": 1, user.Anonymous: 1}, user.Anonymous, 429, "the caller"},
 		"an address is not a user's":         {widgets, map[string]int{"": 2}, "alice", 200, ""},
