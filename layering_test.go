@@ -66,7 +66,7 @@ var rules = []rule{
 	{"internal/door", "stands before any HTTP server, and knows none", nil, []string{"golang.org/x/time/rate"}},
 	{"internal/weight", "counts what a text holds, whoever has it", nil, nil},
 	{"internal/pki", "certificates on disk, for whoever serves", []string{"internal/privatefile"}, nil},
-	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/controlplane/etcdlog", "internal/pki", "internal/privatefile"}, every},
+	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/controlplane/etcdlog", "internal/door", "internal/pki", "internal/privatefile"}, every},
 	{"internal/controlplane/etcdlog", "comes before all of Kubernetes", nil, []string{"go.etcd.io/etcd/client/pkg/v3/logutil"}},
 
 	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/door", "internal/gateway/...", "internal/pki", "internal/privatefile"},

@@ -85,6 +85,8 @@ func newChain(p parts, log *slog.Logger) (*chain, error) {
 	sayAwayCustom(&extensions.ExtraConfig)
 	aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true // it needs Services and Endpoints; see aggregation
 
+	limit(&aggregator.GenericConfig.Config)
+
 	server, err := link(extensions, native, aggregator, client, log)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,8 @@ import (
 	"k8s.io/kubernetes/pkg/controlplane/apiserver"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	sample "k8s.io/kubernetes/pkg/controlplane/apiserver/samples/generic/server"
+
+	"github.com/xbernetes/xbernetes/internal/door"
 )
 
 // setGlobals sets what k8s.io/kubernetes keeps in package variables.
@@ -67,7 +69,7 @@ func serverOptions(ctx context.Context, cfg Config, p parts) (options.CompletedO
 	o.Etcd.StorageConfig.CountMetricPollPeriod = cfg.Options.StorageCountPeriod
 	o.EventTTL = cfg.Options.EventTTL
 
-	o.SecureServing.Listener = p.ln
+	o.SecureServing.Listener = door.Limit(p.ln, maxConnections, cfg.Logger)
 	o.SecureServing.BindPort = p.ln.Addr().(*net.TCPAddr).Port // only checked: the listener counts
 	o.SecureServing.ServerCert.CertKey.CertFile = id.path("serving.crt")
 	o.SecureServing.ServerCert.CertKey.KeyFile = id.path("serving.key")

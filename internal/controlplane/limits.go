@@ -1,0 +1,59 @@
+package controlplane
+
+import (
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/xbernetes/xbernetes/internal/door"
+)
+
+const (
+	// maxConnections is how many connections callers may have open.
+	maxConnections = 10_000
+	// maxWatches is how many watches and other long-running requests they may have.
+	maxWatches = 20_000
+	// maxBodies is how many bytes of request bodies may be under way.
+	maxBodies = 256 << 20
+)
+
+// limit bounds what upstream's priority and fairness does not: it gives out
+// places to requests whose bodies have yet to come, and none to watches.
+func limit(c *genericapiserver.Config) {
+	build := c.BuildHandlerChainFunc
+	c.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		return bounded(build(shareWatches(api, c, door.NewShares(maxWatches)), c), maxBodies)
+	}
+}
+
+// bounded hands on requests once their bodies are there, and ends those that do
+// not get on.
+func bounded(chain http.Handler, bodies int) http.Handler {
+	return door.Pace(door.Collect(chain, bodies, nil), door.Pacing{})
+}
+
+// shareWatches lets each user have as many long-running requests as are free in
+// all; system:masters, and so this server itself, as many as they like.
+func shareWatches(next http.Handler, c *genericapiserver.Config, places *door.Shares) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, known := request.RequestInfoFrom(r.Context())
+		u, named := request.UserFrom(r.Context())
+		if !known || !named || !c.LongRunningFunc(r, info) || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !places.Enter(u.GetName()) {
+			err := apierrors.NewTooManyRequests("too many watches are open, in all or of this user: try again in a second", 1)
+			responsewriters.ErrorNegotiated(err, c.Serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+			return
+		}
+		defer places.Leave(u.GetName())
+		next.ServeHTTP(w, r)
+	})
+}
