@@ -45,6 +45,8 @@ func (f *serverFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&o.AuthorizationConfig, "authorization-config", "", "AuthorizationConfiguration file (webhooks beside RBAC)")
 	fs.StringVar(&o.AdmissionControlConfig, "admission-control-config-file", "", "AdmissionConfiguration file")
 	fs.StringVar(&o.ServiceAccountIssuer, "service-account-issuer", controlplane.DefaultIssuer, "issuer of service account tokens, the same on every server")
+	fs.IntVar(&o.MaxConnections, "max-connections", controlplane.DefaultMaxConnections, "connections of callers open at once, in all; of one address as many as are free; -1 for no limit")
+	fs.IntVar(&o.MaxWatches, "max-watches", controlplane.DefaultMaxWatches, "watches and streams of callers at once, in all; of one user as many as are free; system:masters are not counted; -1 for no limit")
 	fs.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the Kubernetes parts, as klog counts it")
 }
 

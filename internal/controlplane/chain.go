@@ -85,7 +85,7 @@ func newChain(p parts, log *slog.Logger) (*chain, error) {
 	sayAwayCustom(&extensions.ExtraConfig)
 	aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true // it needs Services and Endpoints; see aggregation
 
-	limit(&aggregator.GenericConfig.Config)
+	limit(&aggregator.GenericConfig.Config, p.watches)
 
 	server, err := link(extensions, native, aggregator, client, log)
 	if err != nil {

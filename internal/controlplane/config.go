@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,6 +112,13 @@ type Options struct {
 	// ServiceAccountIssuer is the issuer of service-account tokens, an https URL,
 	// the same on every server; https://kubernetes.default.svc when empty.
 	ServiceAccountIssuer string
+	// MaxConnections is how many connections callers may have open in all; of one
+	// address as many as are free. 10,000 when zero, no limit when negative.
+	MaxConnections int
+	// MaxWatches is how many watches and other long-running requests callers may
+	// have in all; one user as many as are free; system:masters are not counted.
+	// 20,000 when zero, no limit when negative.
+	MaxWatches int
 	// Verbosity is klog's -v. Above 0, klog's informational messages are logged
 	// at level Info, else at Debug.
 	Verbosity int
@@ -118,6 +126,12 @@ type Options struct {
 
 // DefaultIssuer issues service-account tokens unless Options name another.
 const DefaultIssuer = "https://kubernetes.default.svc"
+
+// DefaultMaxConnections and DefaultMaxWatches hold unless Options say otherwise.
+const (
+	DefaultMaxConnections = 10_000
+	DefaultMaxWatches     = 20_000
+)
 
 // withDefaults fills in what was left empty and checks the rest.
 func (c Config) withDefaults() (Config, error) {
@@ -156,6 +170,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Options.EventTTL == 0 {
 		c.Options.EventTTL = time.Hour
 	}
+	c.Options.MaxConnections = cmp.Or(c.Options.MaxConnections, DefaultMaxConnections)
+	c.Options.MaxWatches = cmp.Or(c.Options.MaxWatches, DefaultMaxWatches)
 	le := &c.LeaderElection
 	if *le == (LeaderElection{}) {
 		*le = LeaderElection{Lease: 120 * time.Second, Renew: 80 * time.Second, Retry: 40 * time.Second}

@@ -14,21 +14,15 @@ import (
 	"github.com/xbernetes/xbernetes/internal/door"
 )
 
-const (
-	// maxConnections is how many connections callers may have open.
-	maxConnections = 10_000
-	// maxWatches is how many watches and other long-running requests they may have.
-	maxWatches = 20_000
-	// maxBodies is how many bytes of request bodies may be under way.
-	maxBodies = 256 << 20
-)
+// maxBodies is how many bytes of request bodies may be under way.
+const maxBodies = 256 << 20
 
 // limit bounds what upstream's priority and fairness does not: it gives out
 // places to requests whose bodies have yet to come, and none to watches.
-func limit(c *genericapiserver.Config) {
+func limit(c *genericapiserver.Config, watches int) {
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return bounded(build(shareWatches(api, c, door.NewShares(maxWatches)), c), maxBodies)
+		return bounded(build(shareWatches(api, c, door.NewShares(watches)), c), maxBodies)
 	}
 }
 

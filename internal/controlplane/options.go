@@ -69,7 +69,7 @@ func serverOptions(ctx context.Context, cfg Config, p parts) (options.CompletedO
 	o.Etcd.StorageConfig.CountMetricPollPeriod = cfg.Options.StorageCountPeriod
 	o.EventTTL = cfg.Options.EventTTL
 
-	o.SecureServing.Listener = door.Limit(p.ln, maxConnections, cfg.Logger)
+	o.SecureServing.Listener = door.Limit(p.ln, cfg.Options.MaxConnections, cfg.Logger)
 	o.SecureServing.BindPort = p.ln.Addr().(*net.TCPAddr).Port // only checked: the listener counts
 	o.SecureServing.ServerCert.CertKey.CertFile = id.path("serving.crt")
 	o.SecureServing.ServerCert.CertKey.KeyFile = id.path("serving.key")

@@ -121,7 +121,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer etcd.Close() //nolint:errcheck // nothing is lost
-	p := parts{ln: ln, id: id, alone: s.cfg.Alone, roster: newRoster(etcd, id, s.log), tokens: &tokenGetter{}, away: s.cfg.Etcd.Away}
+	p := parts{ln: ln, id: id, alone: s.cfg.Alone, roster: newRoster(etcd, id, s.log), tokens: &tokenGetter{}, away: s.cfg.Etcd.Away, watches: s.cfg.Options.MaxWatches}
 	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
 		return err
 	}
@@ -154,6 +154,8 @@ type parts struct {
 	tokens *tokenGetter
 	opts   options.CompletedOptions
 	away   func() error // why the store does not answer; may be nil
+	// watches is how many long-running requests callers may have.
+	watches int
 }
 
 // serve builds and runs everything that sits on the store. What runs stops in
