@@ -200,12 +200,13 @@ func spoil(w http.ResponseWriter, got *httptest.ResponseRecorder, kind fault) {
 }
 
 // sometimes is a plan with each of kinds now and then: kinds of PUT for a
-// PUT, and so on. It spares a key for some requests after two faults in a row, so
-// that a request that is repeated comes through, beside those of other writers.
+// PUT, and so on. A key meets fewer faults in all than a request has attempts, so
+// that each comes through, whatever happens to those of other writers beside it.
 func sometimes(seed uint64, share float64) func(*http.Request) fault {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 0))
-	row := make(map[string]int)
+	met := make(map[string]int)     // faults, by method and key or prefix
+	altered := make(map[string]int) // those that flip a bit: a frame is read three times
 	kinds := map[string][]fault{
 		http.MethodPut:    {busy, slowDown, failed, failedApplied, lost, lostApplied, landsLate},
 		http.MethodGet:    {slowDown, failed, lost, cut, flipped},
@@ -214,23 +215,19 @@ func sometimes(seed uint64, share float64) func(*http.Request) fault {
 	return func(r *http.Request) fault {
 		mu.Lock()
 		defer mu.Unlock()
-		id := r.Method + " " + r.URL.Path
-		if row[id] == 2 {
-			row[id] = -8
-		}
-		if row[id] < 0 {
-			row[id]++
+		id := r.Method + " " + r.URL.Path + " " + r.URL.Query().Get("prefix")
+		if met[id] == attempts-1 || random.Float64() >= share {
 			return pass
 		}
-		if random.Float64() >= share {
-			row[id] = 0
-			return pass
-		}
-		row[id]++
+		met[id]++
 		of := kinds[r.Method]
 		kind := of[random.IntN(len(of))]
-		if kind == flipped && !strings.Contains(r.URL.Path, slotPrefix) && !strings.Contains(r.URL.Path, blobPrefix) {
+		framed := strings.Contains(r.URL.Path, slotPrefix) || strings.Contains(r.URL.Path, blobPrefix)
+		if kind == flipped && (!framed || altered[id] == 2) {
 			return cut // only frames have a checksum
+		}
+		if kind == flipped {
+			altered[id]++
 		}
 		return kind
 	}
