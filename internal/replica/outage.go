@@ -14,10 +14,23 @@ type Outage struct {
 	Journal string
 	Since   time.Time
 	Cause   error // of the last attempt; not wrapped: it says nothing of the request
+	// WritesOnly says that the journal can be read, and takes no writes: a disk is
+	// full, or a right is missing.
+	WritesOnly bool
 }
 
 func (o *Outage) Error() string {
-	return fmt.Sprintf("journal %s does not answer since %s: %v", o.Journal, o.Since.Format("15:04:05 MST"), o.Cause)
+	what := "does not answer"
+	if o.WritesOnly {
+		what = "takes no writes"
+	}
+	return fmt.Sprintf("journal %s %s since %s: %v", o.Journal, what, o.Since.Format("15:04:05 MST"), o.Cause)
+}
+
+// failure is how the last attempt of a call failed.
+type failure struct {
+	cause    error
+	readable bool // the journal was read since
 }
 
 // errSilent is the cause of an outage in which no attempt has failed yet.
@@ -38,7 +51,7 @@ type health struct {
 	log     *slog.Logger
 
 	mu            sync.Mutex
-	failing       map[*patience]error // calls that fail for long, and why
+	failing       map[*patience]failure // calls that fail for long
 	reads, writes lane
 }
 
@@ -51,7 +64,7 @@ type lane struct {
 
 func (h *health) init(journal string, log *slog.Logger) {
 	h.journal, h.log = journal, log
-	h.failing = map[*patience]error{}
+	h.failing = map[*patience]failure{}
 	h.reads = lane{mu: &h.mu, began: make(chan struct{})}
 	h.writes = lane{mu: &h.mu, began: make(chan struct{})}
 }
@@ -76,13 +89,13 @@ func (l *lane) because(err error) error {
 }
 
 // fails notes that a call has failed for long.
-func (h *health) fails(p *patience, cause error) {
+func (h *health) fails(p *patience, f failure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.ended { // its timer was late
 		return
 	}
-	h.failing[p] = cause
+	h.failing[p] = f
 	h.judge()
 }
 
@@ -105,14 +118,18 @@ func (h *health) over(p *patience, answered bool) {
 // judge derives the lanes from the calls that fail. The caller holds mu.
 func (h *health) judge() {
 	var reads, writes *Outage
-	for p, cause := range h.failing {
-		o := &Outage{Journal: h.journal, Since: p.began, Cause: cause}
+	for p, f := range h.failing {
+		o := &Outage{Journal: h.journal, Since: p.began, Cause: f.cause, WritesOnly: f.readable}
 		writes = writes.with(o)
 		if p.what != "append" {
 			reads = reads.with(o)
 		}
 	}
-	if h.writes.outage == nil && writes != nil {
+	switch {
+	case h.writes.outage != nil || writes == nil: // it is known, or there is none
+	case writes.WritesOnly:
+		h.log.Warn("journal takes no writes; trying on", "journal", h.journal, "since", writes.Since, "error", writes.Cause)
+	default:
 		h.log.Warn("journal does not answer; trying on", "journal", h.journal, "since", writes.Since, "error", writes.Cause)
 	}
 	h.reads.set(reads)
@@ -125,6 +142,7 @@ func (o *Outage) with(p *Outage) *Outage {
 		return p
 	}
 	both := *o
+	both.WritesOnly = o.WritesOnly && p.WritesOnly
 	if p.Since.Before(o.Since) {
 		both.Since = p.Since
 	}

@@ -117,13 +117,16 @@ func TestOutageIsTold(t *testing.T) {
 
 // A journal that takes no writes is read on.
 func TestOutageOfWritesAlone(t *testing.T) {
-	withMoody(t, func(t *testing.T, r *replica.Replica, m *moody, _ *strings.Builder) {
+	withMoody(t, func(t *testing.T, r *replica.Replica, m *moody, log *strings.Builder) {
 		propose(t, r, put("k", "1"))
 		m.noAppends.Store(true)
 		_, err := r.Propose(t.Context(), put("k", "2"))
 		wantOutage(t, "first write", err, replica.ErrUnknown)
 		_, err = r.Propose(t.Context(), put("k", "3"))
 		wantOutage(t, "second write", err, replica.ErrUnavailable)
+		if want := "journal s3://bucket/prefix takes no writes since"; !strings.Contains(err.Error(), want) || !strings.Contains(log.String(), "journal takes no writes") {
+			t.Errorf("second write: %v, want one that says %q; the log has\n%s", err, want, log)
+		}
 		if v, err := r.Linearizable(t.Context()); err != nil || string(v.Get("k").Value) != "1" {
 			t.Errorf("read: %+v, %v", v, err)
 		}

@@ -59,6 +59,7 @@ func (l *loop) settleSlot(b *batch) (placement, error) {
 		// Never append again blindly: who holds the slot?
 		for unknown {
 			recs, err := l.readOnce(wait, b.slot, 1)
+			wait.readable = err == nil
 			if err == nil && len(recs) == 0 {
 				break
 			}
@@ -96,8 +97,9 @@ type patience struct {
 	began time.Time
 	slow  *time.Timer
 
-	stopped bool // given up without an answer
-	ended   bool // guarded by health.mu
+	readable bool // an append that fails: the journal was read after the last attempt
+	stopped  bool // given up without an answer
+	ended    bool // guarded by health.mu
 }
 
 const (
@@ -108,7 +110,7 @@ const (
 
 func newPatience(r *Replica, what string) *patience {
 	p := &patience{r: r, what: what, wait: firstWait, began: time.Now()}
-	p.slow = time.AfterFunc(r.cfg.Timeout, func() { r.health.fails(p, errSilent) })
+	p.slow = time.AfterFunc(r.cfg.Timeout, func() { r.health.fails(p, failure{cause: errSilent}) })
 	return p
 }
 
@@ -127,8 +129,8 @@ func (p *patience) pause(ctx context.Context, cause error) error {
 	}
 	if cause != nil && time.Since(p.began) >= tellAfter {
 		p.slow.Stop()
-		p.r.health.fails(p, cause)
-		p.r.log.Debug("journal does not answer", "to", p.what, "error", cause)
+		p.r.health.fails(p, failure{cause, p.readable})
+		p.r.log.Debug("journal fails", "to", p.what, "error", cause)
 	}
 	t := time.NewTimer(p.wait/2 + rand.N(p.wait/2+1))
 	defer t.Stop()
