@@ -68,7 +68,12 @@ func TestMigrate(t *testing.T) {
 	b.await("b prepares", func() bool { return b.annotations("shop", "web")[v1alpha1.AnnotationRole] == "candidate" })
 	b.endpoints("shop", "web", "10.1.0.1")
 	var phases []v1alpha1.Phase
-	if err := m.Wait(t.Context(), func(p Progress) { phases = append(phases, p.Phase) }); err != nil {
+	if err := m.Wait(t.Context(), func(p Progress) {
+		phases = append(phases, p.Phase)
+		if p.Phase == v1alpha1.PhaseCommitted && p.Waits != "" {
+			t.Errorf("it is committed, and said to wait: %s", p.Waits)
+		}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if last := phases[len(phases)-1]; last != v1alpha1.PhaseDone {
