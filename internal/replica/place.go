@@ -110,7 +110,13 @@ const (
 
 func newPatience(r *Replica, what string) *patience {
 	p := &patience{r: r, what: what, wait: firstWait, began: time.Now()}
-	p.slow = time.AfterFunc(r.cfg.Timeout, func() { r.health.fails(p, failure{cause: errSilent}) })
+	p.slow = time.AfterFunc(r.cfg.Timeout, func() {
+		// One append without an answer is none: others are on their way beside it,
+		// and the slot is filled. If the journal is silent altogether, a Read is, too.
+		if what != "append" {
+			r.health.fails(p, failure{cause: errSilent})
+		}
+	})
 	return p
 }
 
@@ -127,7 +133,8 @@ func (p *patience) pause(ctx context.Context, cause error) error {
 		p.stopped = true
 		return ctx.Err()
 	}
-	if cause != nil && time.Since(p.began) >= tellAfter {
+	silent := p.what == "append" && errors.Is(cause, context.DeadlineExceeded)
+	if cause != nil && !silent && time.Since(p.began) >= tellAfter {
 		p.slow.Stop()
 		p.r.health.fails(p, failure{cause, p.readable})
 		p.r.log.Debug("journal fails", "to", p.what, "error", cause)
