@@ -20,6 +20,7 @@ type moody struct {
 	journal.Store
 	noReads, noAppends atomic.Bool
 	silent             atomic.Bool // and does not even fail
+	mute               atomic.Bool // the next append has no answer
 }
 
 var errRefused = errors.New("connection refused")
@@ -27,6 +28,10 @@ var errRefused = errors.New("connection refused")
 func (m *moody) Append(ctx context.Context, slot journal.Slot, rec []byte) error {
 	if m.noAppends.Load() {
 		return errRefused
+	}
+	if m.mute.CompareAndSwap(true, false) {
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	return m.Store.Append(ctx, slot, rec)
 }
@@ -129,6 +134,32 @@ func TestOutageOfWritesAlone(t *testing.T) {
 		}
 		if v, err := r.Linearizable(t.Context()); err != nil || string(v.Get("k").Value) != "1" {
 			t.Errorf("read: %+v, %v", v, err)
+		}
+	})
+}
+
+// One append of many that has no answer is none: what is beside it goes on.
+func TestOneSilentAppendIsNoOutage(t *testing.T) {
+	withMoody(t, func(t *testing.T, r *replica.Replica, m *moody, log *strings.Builder) {
+		propose(t, r, put("k", "1"))
+		m.mute.Store(true)
+		asked := make(chan error, 1)
+		go func() {
+			_, err := r.Propose(t.Context(), put("k", "2"))
+			asked <- err
+		}()
+		for range 20 {
+			time.Sleep(time.Second)
+			if o := r.Outage(); o != nil {
+				t.Fatal(o)
+			}
+		}
+		if err := <-asked; !errors.Is(err, replica.ErrUnknown) {
+			t.Errorf("the write that had no answer: %v", err)
+		}
+		propose(t, r, put("k", "3"))
+		if log.Len() > 0 {
+			t.Errorf("the log has\n%s", log)
 		}
 	})
 }
