@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"crypto/sha256"
 	"encoding/xml"
+	"fmt"
 	"io"
 	"net/http"
 	"sort"
@@ -40,6 +42,7 @@ func (s *looseStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	data, there := s.objects[r.URL.Path]
 	switch {
 	case r.Method == http.MethodPut:
+		w.Header().Set("ETag", etag(body))
 		s.objects[r.URL.Path] = body
 	case r.Method == http.MethodDelete:
 		delete(s.objects, r.URL.Path)
@@ -49,9 +52,13 @@ func (s *looseStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, "<Error><Code>NoSuchKey</Code><Message>no such key</Message></Error>")
 	default:
+		w.Header().Set("ETag", etag(data))
 		_, _ = w.Write(data)
 	}
 }
+
+// etag is an object's, without which nothing is taken for a store.
+func etag(data []byte) string { return fmt.Sprintf("%q", fmt.Sprintf("%x", sha256.Sum256(data))) }
 
 func (s *looseStore) list(w http.ResponseWriter, bucket, prefix string) {
 	type object struct{ Key string }
