@@ -376,17 +376,15 @@ func checkOperation(text []byte) error {
 			return err
 		}
 	}
-	changes := op != "test" && given["path"] != nil && slices.Contains(identity, pointer(to))
-	if op == "move" && slices.Contains(identity, pointer(from)) {
-		changes = true
-	}
-	if changes {
+	if op != "test" && given["path"] != nil && identifies(to) || op == "move" && identifies(from) {
 		return fmt.Errorf("changes %q, which says what object it is: change single fields of the metadata", to)
 	}
 	return nil
 }
 
-// pointer is a JSON pointer without its escapes.
-func pointer(s string) string {
-	return strings.NewReplacer("~1", "/", "~0", "~").Replace(strings.TrimRight(s, "/"))
+// identifies says whether a JSON pointer leads to a part of the object that says
+// which object it is. Case does not count: some servers find fields in any case.
+func identifies(pointer string) bool {
+	plain := strings.NewReplacer("~1", "/", "~0", "~").Replace(strings.TrimRight(pointer, "/"))
+	return slices.ContainsFunc(identity, func(part string) bool { return strings.EqualFold(part, plain) })
 }
