@@ -138,7 +138,7 @@ func TestOutageOfWritesAlone(t *testing.T) {
 	})
 }
 
-// One append of many that has no answer is none: what is beside it goes on.
+// A single append without an answer is not an outage: other requests go on.
 func TestOneSilentAppendIsNoOutage(t *testing.T) {
 	withMoody(t, func(t *testing.T, r *replica.Replica, m *moody, log *strings.Builder) {
 		propose(t, r, put("k", "1"))

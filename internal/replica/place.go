@@ -111,8 +111,9 @@ const (
 func newPatience(r *Replica, what string) *patience {
 	p := &patience{r: r, what: what, wait: firstWait, began: time.Now()}
 	p.slow = time.AfterFunc(r.cfg.Timeout, func() {
-		// One append without an answer is none: others are on their way beside it,
-		// and the slot is filled. If the journal is silent altogether, a Read is, too.
+		// A single append without an answer is not an outage: other appends go on
+		// beside it, and its slot is filled. If the whole journal is silent, a Read
+		// is silent as well, and reports the outage.
 		if what != "append" {
 			r.health.fails(p, failure{cause: errSilent})
 		}

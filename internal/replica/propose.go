@@ -138,7 +138,7 @@ func (q *queue) expire(now time.Time, all bool) {
 		if !all && now.Before(p.until) {
 			return false
 		}
-		if p.state.CompareAndSwap(queued, abandoned) {
+		if p.withdraw() {
 			p.settle(mvcc.Result{}, err)
 		}
 		q.bytes -= p.size

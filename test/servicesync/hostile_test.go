@@ -3,7 +3,6 @@ package servicesync
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -15,10 +14,11 @@ import (
 	"github.com/xbernetes/xbernetes/test/servicesync/lab"
 )
 
-// TestHostilePeer: whoever may write a peer's publications says there that its
-// Service takes over one of this cluster, and that another is a load balancer with
-// annotations for other controllers. The Service of this cluster stays as it is, and
-// the replica of the other is a plain one. docs/servicesync-threats.md has the rest.
+// TestHostilePeer changes a peer's publications by hand. They then claim that the
+// peer's Service web takes over the Service web of this cluster, and that the peer's
+// Service api is a load balancer with annotations for other controllers. This
+// cluster's web must stay as it is, and its replica of api must be a plain Service.
+// docs/servicesync-threats.md lists further attacks.
 func TestHostilePeer(t *testing.T) {
 	all := clusters(t)
 	here, evil := all[0], all[1]
@@ -46,7 +46,7 @@ func TestHostilePeer(t *testing.T) {
 	caughtUp(t, ns, evil, here)
 	before := get(t.Context(), t, here, ns, "web")
 
-	theirs.Kill() // what it published stays, and somebody else changes it
+	theirs.Kill() // its publications stay, and are changed by hand
 	p := publicationsOf(t, evil, ns)
 	p.change("web", map[string]any{"replica": true, "mode": "source", "asked": true, "role": "source"})
 	p.change("web", map[string]any{"replica": true, "mode": "union", "role": "union"})
@@ -57,7 +57,8 @@ func TestHostilePeer(t *testing.T) {
 		"annotations": map[string]any{"external-dns.alpha.kubernetes.io/hostname": "bank.example.com"},
 		"ports":       []any{map[string]any{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": lab.Port}},
 	}})
-	// The port is of no harm and goes along: what came with it was seen, too.
+	// The new port is harmless and is carried over. Once it has arrived, this cluster
+	// has seen all the changes above.
 	expectService(t, here, ns, "api", func(s *corev1.Service) error {
 		if s.Spec.Ports[0].Port != 8080 {
 			return fmt.Errorf("its port is %d", s.Spec.Ports[0].Port)
@@ -104,7 +105,7 @@ func publicationsOf(t *testing.T, c *lab.Cluster, ns string) publications {
 		}
 	}
 	if p.client == nil {
-		t.Fatal(errors.New(c.Name + " publishes nothing"))
+		t.Fatalf("%s publishes nothing", c.Name)
 	}
 	return p
 }
