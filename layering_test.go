@@ -79,7 +79,7 @@ var rules = []rule{
 		[]string{kubeAPI, apimachinery, apiserver, clientGo, "k8s.io/kube-openapi/...", "github.com/munnerz/goautoneg"}},
 	{"internal/gateway/policy", "judges requests, and forwards none", []string{"api/aggregation/v1alpha1", "internal/gateway/canonical"},
 		[]string{kubeAPI, apimachinery, apiserver, clientGo}},
-	{"internal/gateway/proxy", "what lies around a backend: limits, log, metrics", []string{"internal/door", "internal/gateway/backend"},
+	{"internal/gateway/traffic", "bounds and records requests, and sends none", []string{"internal/door", "internal/gateway/backend"},
 		[]string{apiserver, prometheus, "k8s.io/utils/lru", "go.opentelemetry.io/otel/trace", "golang.org/x/time/rate"}},
 	{"internal/gateway/source", "finds servers and calls none of them", []string{"api/aggregation/v1alpha1", "internal/privatefile"},
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/...", "sigs.k8s.io/yaml"}},

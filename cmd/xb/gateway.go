@@ -32,7 +32,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway"
-	"github.com/xbernetes/xbernetes/internal/gateway/proxy"
+	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
@@ -57,7 +57,7 @@ type gatewayFlags struct {
 	traced         float64
 	accessLog      bool
 	connections    int
-	limits         proxy.Limits
+	limits         traffic.Limits
 }
 
 func (f *gatewayFlags) register(fs *pflag.FlagSet) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xbernetes/xbernetes/internal/gateway/proxy"
+	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
 )
 
 // never is a body that does not come.
@@ -36,7 +36,7 @@ func TestAttacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newAPIServer(t, "s", "one.example.com")
 			f := start(t, newGiven(s.object()), func(c *Config) {
-				c.Limits = proxy.Limits{ServerRequests: 40, ServerStreams: 40, UserRequests: 20, UserStreams: 20}
+				c.Limits = traffic.Limits{ServerRequests: 40, ServerStreams: 40, UserRequests: 20, UserStreams: 20}
 			})
 			f.becomes(things, 200, `"server":"s"`)
 			ctx, end := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func TestAttacks(t *testing.T) {
 			}
 			held := 0
 			for deadline := time.Now().Add(30 * time.Second); len(refused)+held < all; time.Sleep(10 * time.Millisecond) {
-				if held = f.server.proxy.UnderWay(); time.Now().After(deadline) {
+				if held = f.server.traffic.UnderWay(); time.Now().After(deadline) {
 					t.Fatalf("%d are under way, %d were refused", held, len(refused))
 				}
 			}

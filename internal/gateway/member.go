@@ -16,8 +16,8 @@ import (
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
-	"github.com/xbernetes/xbernetes/internal/gateway/proxy"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
+	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
 )
 
 const (
@@ -223,7 +223,7 @@ const renewTime = 2 * time.Second
 
 // connections make ways to servers, with the credentials that the source has
 // for them now and those that it will have.
-func connections(src source.Source, limits *proxy.Proxy, opts backend.Options) func(*v1alpha1.RemoteAPIServer) (*connection, error) {
+func connections(src source.Source, limits *traffic.Control, opts backend.Options) func(*v1alpha1.RemoteAPIServer) (*connection, error) {
 	return func(s *v1alpha1.RemoteAPIServer) (*connection, error) {
 		last, err := src.Credentials(s)
 		if err != nil {
@@ -238,7 +238,7 @@ func connections(src source.Source, limits *proxy.Proxy, opts backend.Options) f
 		if err != nil {
 			return nil, err
 		}
-		limited := limits.Server(s.Name, b, b.Endpoints()...)
+		limited := limits.Limit(s.Name, b, b.Endpoints()...)
 		way := &connection{backend: b, handler: limited, close: limited.Close}
 		if s.Spec.Identity.Credentials == nil {
 			return way, nil

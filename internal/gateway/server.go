@@ -29,8 +29,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy"
-	"github.com/xbernetes/xbernetes/internal/gateway/proxy"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
+	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
 )
 
 // Config is what a gateway is made of.
@@ -58,7 +58,7 @@ type Config struct {
 	// address may have as many as are free. 0 is 10,000, and negative no limit.
 	MaxConnections int
 	// Limits bound what callers and servers can make the gateway hold.
-	Limits proxy.Limits
+	Limits traffic.Limits
 	// Access is the access log; nil for none.
 	Access *slog.Logger
 	// RequireConformant keeps out of discovery what is not conformant.
@@ -78,7 +78,7 @@ type Server struct {
 	log      *slog.Logger
 	index    *discovery.Index
 	registry *registry
-	proxy    *proxy.Proxy
+	traffic  *traffic.Control
 	guard    *policy.Guard // nil: no policies
 	metrics  http.Handler
 	ready    chan struct{}
@@ -91,12 +91,12 @@ func New(cfg Config) (*Server, error) {
 	numbers.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = promhttp.HandlerFor(numbers, promhttp.HandlerOpts{})
 	var err error
-	if s.proxy, err = proxy.New(proxy.Options{Limits: cfg.Limits, Access: cfg.Access, Metrics: numbers, Tracer: cfg.Backend.Tracer}); err != nil {
+	if s.traffic, err = traffic.New(traffic.Options{Limits: cfg.Limits, Access: cfg.Access, Metrics: numbers, Tracer: cfg.Backend.Tracer}); err != nil {
 		return nil, err
 	}
 	opts := cfg.Backend
-	opts.Log, opts.Observe, opts.Authorizer = cfg.Log, s.proxy.Observe, cfg.Authorizer
-	build := connections(cfg.Source, s.proxy, opts)
+	opts.Log, opts.Observe, opts.Authorizer = cfg.Log, s.traffic.Observe, cfg.Authorizer
+	build := connections(cfg.Source, s.traffic, opts)
 	s.registry = newRegistry(cfg.Log, s.index, func(server *v1alpha1.RemoteAPIServer) (*connection, error) {
 		if server.Spec.Guard != (v1alpha1.Guard{}) && cfg.Core == nil {
 			return nil, errors.New("spec.guard asks for policies of the core server, and this gateway has none: start it with --core-kubeconfig")
@@ -189,7 +189,7 @@ func (s *Server) handler() http.Handler {
 		h = s.impersonate(s.guard.Wrap(h))
 	}
 	h = router.admit(h)
-	h = s.proxy.Front(h)
+	h = s.traffic.Callers(h)
 	h = s.authenticate(h)
 	h = backend.KeepCredentials(h)
 	h = router.locate(h)

@@ -30,11 +30,7 @@ func (g guarded) For(group string) (policy.Server, bool) {
 
 // guardedServer is a server as the policies see it.
 func guardedServer(e *entry) policy.Server {
-	rules := e.server.Spec.Guard
-	return policy.Server{
-		Name:  e.server.Name,
-		Guard: policy.Rules{Namespaces: rules.Namespaces, Authorization: rules.Authorization, Quota: rules.Quota},
-	}
+	return policy.Server{Name: e.server.Name, Guard: e.server.Spec.Guard}
 }
 
 // Claims implements policy.Servers.

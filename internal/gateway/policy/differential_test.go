@@ -28,6 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
@@ -37,7 +38,7 @@ var requests = flag.Int("requests", 6000, "how many requests to read with Kubern
 type referenceServers struct{ url string }
 
 func (s referenceServers) For(group string) (Server, bool) {
-	return Server{"A", Rules{Namespaces: true, Authorization: true, Quota: true}}, group == referenceGroup.Group
+	return Server{"A", v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}, group == referenceGroup.Group
 }
 func (s referenceServers) Claims(string, string) bool { return true }
 func (s referenceServers) Names() []string            { return []string{"A"} }
@@ -113,7 +114,7 @@ func (d *differential) try(t *testing.T, raw string) {
 			d.judge(t, name, raw, through.all)
 		}))
 		ctx := context.WithValue(r.Context(), effectsKey{}, through)
-		ctx = request.WithUser(WithServer(ctx, Server{"A", Rules{Namespaces: true, Authorization: true, Quota: true}}), &user.DefaultInfo{Name: "ann"})
+		ctx = request.WithUser(WithServer(ctx, Server{"A", v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}), &user.DefaultInfo{Name: "ann"})
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r.WithContext(ctx))
 		if d.passed == before {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 )
 
 const widgetX = `{"apiVersion":"a/v1","kind":"Widget","metadata":{"name":"x"}}`
@@ -72,7 +74,7 @@ func TestAuthorizationIsOfEveryRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var asked []string
 			sent := 0
-			g, s := guardOver(t, &memory{hard: 3}, Rules{Authorization: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			g, s := guardOver(t, &memory{hard: 3}, v1alpha1.Guard{Authorization: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				sent++
 				w.WriteHeader(http.StatusCreated)
 			}))
@@ -116,7 +118,7 @@ func TestAuthorizationIsOfEveryRequest(t *testing.T) {
 // TestOneUsersLostCreatesLeaveRoom: whatever becomes of what one user sends,
 // others find places in the quota.
 func TestOneUsersLostCreatesLeaveRoom(t *testing.T) {
-	_, s := guardOver(t, &memory{hard: 4}, Rules{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	_, s := guardOver(t, &memory{hard: 4}, v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
 		code := http.StatusCreated
 		if r.Header.Get("User-Agent") == "lose it" {
@@ -144,7 +146,7 @@ func TestWhoHangsUpDoesNotHideTheOutcome(t *testing.T) {
 		m := &memory{hard: 3}
 		hungUp, answered := make(chan struct{}), make(chan error, 1)
 		ctx, hangUp := context.WithCancel(t.Context())
-		g, s := guardOver(t, m, Rules{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g, s := guardOver(t, m, v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
 			hangUp()
 			<-hungUp
@@ -190,7 +192,7 @@ func TestLimitRangesAreOfTheKindThatIsCreated(t *testing.T) {
 		"as YAML":          {"application/yaml", "apiVersion: a/v1\nkind: Widget\nspec: {resources: {requests: {cpu: 8}}}", 403},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, s := guardOver(t, &memory{hard: 3}, Rules{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+			g, s := guardOver(t, &memory{hard: 3}, v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 			g.limits = newLimitRanges(nil)
 			g.limits.cached.Add("ns", []corev1.LimitRangeItem{{Type: "a/Widget", Max: corev1.ResourceList{"cpu": resource.MustParse("2")}}}, limitRangeTime)
 			if code, message := send(t, s, "ann", http.MethodPost, widgetsPath, c.contentType, c.body); code != c.code {

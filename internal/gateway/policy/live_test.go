@@ -137,7 +137,7 @@ var gadgets = schema.GroupVersionResource{Group: liveGroup, Version: "v1", Resou
 type liveServers struct{ s *liveServer }
 
 func (l liveServers) For(group string) (Server, bool) {
-	return Server{Name: "remote", Guard: Rules{Namespaces: true, Authorization: true, Quota: true}}, group == liveGroup
+	return Server{Name: "remote", Guard: v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}, group == liveGroup
 }
 func (l liveServers) Kind(_ string, gvr schema.GroupVersionResource) (canonical.Kind, error) {
 	return canonical.Kind{GroupVersionKind: gvr.GroupVersion().WithKind("Gadget"), Namespaced: true}, nil

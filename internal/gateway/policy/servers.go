@@ -7,26 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
-// Rules says what is held for a server. Whatever it is, requests go to the server
-// in their canonical form only, and writes of objects need a caller who is known.
-type Rules struct {
-	// Namespaces: a create needs a namespace that exists and is active on the
-	// core server, and one that is deleted there is emptied at the server.
-	Namespaces bool
-	// Authorization: every request needs the core server's leave for the user.
-	Authorization bool
-	// Quota: a create needs room in the core server's quotas, and has to be within
-	// its limit ranges.
-	Quota bool
-}
-
-// Server is one server behind the gateway, and what is held for it.
+// Server is one registered server, and what the core server holds over it.
 type Server struct {
-	Name  string
-	Guard Rules
+	Name string
+	// Guard says which of the core server's policies apply. If any of them does,
+	// requests go to the server in their canonical form only, and writes of objects
+	// need a caller whom the gateway knows.
+	Guard v1alpha1.Guard
 }
 
 // serverKey is where a request's context has the server that it goes to.

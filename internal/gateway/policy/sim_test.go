@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 )
 
 var (
@@ -376,7 +378,7 @@ func (w *world) create(g *simGateway, ns, resource string) {
 	w.act(g, "create", func(ctx context.Context) {
 		t, err := g.clerk.reserve(ctx, ask{
 			Namespace: ns, Resource: resource, Version: "v1", Time: simTime,
-			Server: Server{server, Rules{Namespaces: true, Quota: true}}, User: user,
+			Server: Server{server, v1alpha1.Guard{Namespaces: true, Quota: true}}, User: user,
 		})
 		if err != nil {
 			w.count(&w.tally.Refused)

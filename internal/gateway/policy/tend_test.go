@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 )
 
 // flightTo is a Guard over a ledger with one flight, to a server, of a resource
@@ -21,7 +23,7 @@ func flightTo(server string) (*Guard, *memory, place) {
 	l.Flights["f"] = flight{Server: server, Resource: widgets, Version: "v1", Seconds: 10}
 	m.ledgers = map[place][2]string{p: {l.encode(), "1"}}
 	m.ns = namespace{UID: "uid"}
-	g := &Guard{servers: oneServer{Rules{Quota: true}}, due: map[task]bool{}}
+	g := &Guard{servers: oneServer{v1alpha1.Guard{Quota: true}}, due: map[task]bool{}}
 	g.lanes = newLanes(g.tend, g.untended)
 	g.clerk = newClerk(m, m, m, m)
 	g.clerk.tender = g.tender

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
@@ -29,7 +30,7 @@ import (
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		server, ok := r.Context().Value(serverKey{}).(Server)
-		if !ok || server.Guard == (Rules{}) {
+		if !ok || server.Guard == (v1alpha1.Guard{}) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 
+	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
@@ -112,7 +113,7 @@ func (m *memory) ledger(t *testing.T) *ledger {
 	return l
 }
 
-type oneServer struct{ rules Rules }
+type oneServer struct{ rules v1alpha1.Guard }
 
 func (o oneServer) For(group string) (Server, bool) { return Server{"A", o.rules}, group == "a" }
 func (o oneServer) Kind(_ string, gvr schema.GroupVersionResource) (canonical.Kind, error) {
@@ -133,7 +134,7 @@ func (o oneServer) Client(string) (*rest.Config, *http.Client, error) {
 }
 
 // guardOver is a Guard over memory; what passes goes to next.
-func guardOver(t *testing.T, m *memory, rules Rules, next http.Handler) (*Guard, *httptest.Server) {
+func guardOver(t *testing.T, m *memory, rules v1alpha1.Guard, next http.Handler) (*Guard, *httptest.Server) {
 	t.Helper()
 	m.ledgers = map[place][2]string{}
 	m.ns = namespace{UID: "uid", Finalizers: []string{"kubernetes"}}
@@ -246,7 +247,7 @@ func TestWhatBecomesOfACreate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &memory{hard: 3}
-			g, s := guardOver(t, m, Rules{Namespaces: true, Authorization: true, Quota: true}, test.next)
+			g, s := guardOver(t, m, v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}, test.next)
 			status, _ := post(t, s, widgetsPath, "ann")
 			if status != test.status {
 				t.Errorf("status %d, want %d", status, test.status)
@@ -262,9 +263,9 @@ func TestWhatBecomesOfACreate(t *testing.T) {
 }
 
 func TestWhatIsRefused(t *testing.T) {
-	all := Rules{Namespaces: true, Authorization: true, Quota: true}
+	all := v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}
 	for name, test := range map[string]struct {
-		rules   Rules
+		rules   v1alpha1.Guard
 		prepare func(*memory)
 		path    string
 		user    string
@@ -282,13 +283,13 @@ func TestWhatIsRefused(t *testing.T) {
 			message: "widgets.a is forbidden: exceeded quota: q, requested: count/widgets.a=1, used: count/widgets.a=3, limited: count/widgets.a=3"},
 		"a dry run over a quota used up": {rules: all, prepare: func(m *memory) { m.listed, m.hard = 3, 0 }, path: widgetsPath + "?dryRun=All", user: "ann", status: 403,
 			message: "widgets.a is forbidden: exceeded quota: q, requested: count/widgets.a=1, used: count/widgets.a=3, limited: count/widgets.a=0"},
-		"only what is asked for": {rules: Rules{Authorization: true}, path: "/apis/a/v1/namespaces/none/widgets", user: "ann", status: 201},
+		"only what is asked for": {rules: v1alpha1.Guard{Authorization: true}, path: "/apis/a/v1/namespaces/none/widgets", user: "ann", status: 201},
 		"no guard at all":        {path: "/apis/a/v1/namespaces/none/widgets", user: "bob", status: 201},
 		"another server":         {rules: all, path: "/apis/b/v1/namespaces/none/widgets", user: "bob", status: 201},
 		"a subresource": {rules: all, path: widgetsPath + "/x/scale", user: "bob", status: 403,
 			message: `widgets.a "x" is forbidden: User "bob" cannot create resource "widgets/scale" in API group "a" in the namespace "ns": nobody said so`},
 		"a subresource that is counted nowhere": {rules: all, path: "/apis/a/v1/namespaces/none/widgets/x/scale", user: "ann", status: 201},
-		"a caller who is not known": {rules: Rules{Quota: true}, user: user.Anonymous, status: 401,
+		"a caller who is not known": {rules: v1alpha1.Guard{Quota: true}, user: user.Anonymous, status: 401,
 			message: `server "A" is guarded, and the gateway does not know who you are: to write objects there, send a client certificate or a bearer token that the gateway can verify`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -316,7 +317,7 @@ func TestWhatIsRefused(t *testing.T) {
 func TestTheCoreServerIsAway(t *testing.T) {
 	m := &memory{hard: 3, down: true}
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent on") })
-	g, s := guardOver(t, m, Rules{Quota: true}, next)
+	g, s := guardOver(t, m, v1alpha1.Guard{Quota: true}, next)
 	g.clerk.pause = func(context.Context, time.Duration) bool { return false } // as if for long
 	code, status := post(t, s, widgetsPath, "ann")
 	if code != 503 || !strings.Contains(status.Message, "nothing was created at server A; try again") {
@@ -330,7 +331,7 @@ func TestADryRunIsHeldLikeAnyOther(t *testing.T) {
 	during := -1
 	var g *Guard
 	var s *httptest.Server
-	g, s = guardOver(t, m, Rules{Namespaces: true, Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	g, s = guardOver(t, m, v1alpha1.Guard{Namespaces: true, Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		during, _ = flights(t, g, m)
 		w.WriteHeader(201)
 	}))
@@ -349,7 +350,7 @@ func TestAShortTimeoutIsTheServers(t *testing.T) {
 	for given, want := range map[string]string{"?timeout=1s": "1s", "?timeout=200ms": "200ms", "?timeout=1h": "4s", "": "4s"} {
 		m := &memory{hard: 3}
 		got := ""
-		_, s := guardOver(t, m, Rules{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, s := guardOver(t, m, v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			got = r.URL.Query().Get("timeout")
 			w.WriteHeader(201)
 		}))

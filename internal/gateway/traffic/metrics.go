@@ -1,7 +1,9 @@
-package proxy
+package traffic
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,15 +15,15 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 )
 
-// What limits a request, as a label.
+// Whose limit refuses a request, as a label.
 const (
 	byUser   = "user"
 	byServer = "server"
 )
 
-// metrics are labelled by what has an end: registered servers and their
-// endpoints, verbs of Kubernetes, codes of HTTP. Nothing that a caller or a
-// server writes becomes a label as it is.
+// metrics have labels from closed sets only: registered servers and their
+// endpoints, Kubernetes' verbs, HTTP's codes. Nothing that a caller or a server
+// writes becomes a label unchecked.
 type metrics struct {
 	requests  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
@@ -55,8 +57,8 @@ func newMetrics() *metrics {
 			Namespace: namespace, Name: "endpoint_healthy", Help: "1 if the endpoint passed its last health check, else 0.",
 		}, []string{"server", "endpoint"}),
 		underWay: &underWay{
-			desc:  prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "under_way"), "Requests under way, by kind.", []string{"server", "kind"}, nil),
-			lanes: map[string]*lane{},
+			desc:    prometheus.NewDesc(prometheus.BuildFQName(namespace, "", "under_way"), "Requests under way, by kind.", []string{"server", "kind"}, nil),
+			targets: map[string]*target{},
 		},
 	}
 }
@@ -65,7 +67,7 @@ func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.duration, m.sent, m.rejected, m.failures, m.retries, m.ejections, m.up, m.underWay}
 }
 
-// vectors are those with a label for the server.
+// vectors are the metrics with a label for the server.
 func (m *metrics) vectors() []*prometheus.MetricVec {
 	return []*prometheus.MetricVec{
 		m.requests.MetricVec, m.duration.MetricVec, m.sent.MetricVec, m.rejected.MetricVec, m.failures.MetricVec,
@@ -73,9 +75,9 @@ func (m *metrics) vectors() []*prometheus.MetricVec {
 	}
 }
 
-func (m *metrics) open(l *lane) { m.underWay.set(l.name, l) }
+func (m *metrics) open(t *target) { m.underWay.set(t.name, t) }
 
-// forget drops what is known of a server. The caller holds its lane's lock.
+// forget drops the metrics of a server. The caller holds the target's lock.
 func (m *metrics) forget(server string) {
 	m.underWay.set(server, nil)
 	for _, v := range m.vectors() {
@@ -83,44 +85,44 @@ func (m *metrics) forget(server string) {
 	}
 }
 
-// forgetEndpoint drops what is known of an endpoint that a server has no more.
+// forgetEndpoint drops the metrics of an endpoint that a server no longer has.
 func (m *metrics) forgetEndpoint(server, endpoint string) {
 	m.ejections.DeleteLabelValues(server, endpoint)
 	m.up.DeleteLabelValues(server, endpoint)
 }
 
 // request counts a request that has ended.
-func (m *metrics) request(r *http.Request, rec *recorder, note *passage, k kind, took time.Duration) {
+func (m *metrics) request(r *http.Request, rec *recorder, note *record, k kind, took time.Duration) {
 	count := func() {
 		verb := verbOf(r)
-		m.requests.WithLabelValues(note.server, verb, codeOf(rec.status())).Inc()
-		m.sent.WithLabelValues(note.server).Add(float64(rec.bytes))
+		m.requests.WithLabelValues(note.server(), verb, codeOf(rec.status())).Inc()
+		m.sent.WithLabelValues(note.server()).Add(float64(rec.bytes))
 		if k == short {
-			m.duration.WithLabelValues(note.server, verb).Observe(took.Seconds())
+			m.duration.WithLabelValues(note.server(), verb).Observe(took.Seconds())
 		}
 		if note.rejected != "" {
-			m.rejected.WithLabelValues(note.server, note.rejected, string(k)).Inc()
+			m.rejected.WithLabelValues(note.server(), note.rejected, string(k)).Inc()
 		}
 	}
-	if note.lane == nil {
+	if note.target == nil {
 		count()
 		return
 	}
-	note.lane.tell(count)
+	note.target.tell(count)
 }
 
-// Observe counts what happens between the gateway and its servers: it is for
-// backend.Options. Events of a server that Server was not called for are
-// dropped: call it before the backend runs.
-func (p *Proxy) Observe(e backend.Event) {
-	p.mu.Lock()
-	l := p.lanes[e.Server]
-	p.mu.Unlock()
-	if l == nil {
+// Observe counts an event between the gateway and a server: it is meant for
+// backend.Options. Call Limit for the server before its backend runs, because
+// events of a server without a Limited are dropped.
+func (c *Control) Observe(e backend.Event) {
+	c.mu.Lock()
+	t := c.targets[e.Server]
+	c.mu.Unlock()
+	if t == nil {
 		return
 	}
-	l.tell(func() {
-		switch m := p.metrics; e.Kind {
+	t.tell(func() {
+		switch m := c.metrics; e.Kind {
 		case backend.Failed:
 			m.failures.WithLabelValues(e.Server, string(e.Reason)).Inc()
 		case backend.Retried:
@@ -142,7 +144,7 @@ var verbs = map[string]bool{
 	"proxy": true, "post": true, "put": true, "head": true, "options": true,
 }
 
-// verbOf is the verb of a request, as Kubernetes has it; other where it has none.
+// verbOf is Kubernetes' verb for a request, or "other" if it has none.
 func verbOf(r *http.Request) string {
 	verb := strings.ToLower(r.Method)
 	if info, ok := request.RequestInfoFrom(r.Context()); ok {
@@ -161,21 +163,21 @@ func codeOf(code int) string {
 	return strconv.Itoa(code)
 }
 
-// underWay reads what is under way when it is asked.
+// underWay is a metric that is read from the targets whenever it is collected.
 type underWay struct {
-	desc  *prometheus.Desc
-	mu    sync.Mutex
-	lanes map[string]*lane // guarded by mu
+	desc    *prometheus.Desc
+	mu      sync.Mutex
+	targets map[string]*target // by the server's name; guarded by mu
 }
 
-func (u *underWay) set(server string, l *lane) {
+func (u *underWay) set(server string, t *target) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if l == nil {
-		delete(u.lanes, server)
+	if t == nil {
+		delete(u.targets, server)
 		return
 	}
-	u.lanes[server] = l
+	u.targets[server] = t
 }
 
 // Describe implements prometheus.Collector.
@@ -184,14 +186,11 @@ func (u *underWay) Describe(ch chan<- *prometheus.Desc) { ch <- u.desc }
 // Collect implements prometheus.Collector.
 func (u *underWay) Collect(ch chan<- prometheus.Metric) {
 	u.mu.Lock()
-	lanes := make([]*lane, 0, len(u.lanes))
-	for _, l := range u.lanes {
-		lanes = append(lanes, l)
-	}
+	targets := slices.Collect(maps.Values(u.targets))
 	u.mu.Unlock()
-	for _, l := range lanes {
+	for _, t := range targets {
 		for _, k := range []kind{short, stream} {
-			ch <- prometheus.MustNewConstMetric(u.desc, prometheus.GaugeValue, l.underWay(k), l.name, string(k))
+			ch <- prometheus.MustNewConstMetric(u.desc, prometheus.GaugeValue, t.underWay(k), t.name, string(k))
 		}
 	}
 }

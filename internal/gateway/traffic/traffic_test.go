@@ -1,4 +1,4 @@
-package proxy
+package traffic
 
 import (
 	"bufio"
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const widgets = "/apis/example.com/v1/namespaces/default/widgets"
 
-func newProxy(t *testing.T, opts Options) *Proxy {
+func newControl(t *testing.T, opts Options) *Control {
 	t.Helper()
 	p, err := New(opts)
 	if err != nil {
@@ -119,11 +119,11 @@ func TestLimits(t *testing.T) {
 		"a name like an address is a user's": {widgets, map[string]int{"": 2}, "address 127.0.0.1", 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProxy(t, Options{Limits: limits})
+			p := newControl(t, Options{Limits: limits})
 			g := newGate()
-			one := p.Server("one", g)
-			two := p.Server("two", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			s := serve(t, p.Front(one))
+			one := p.Limit("one", g)
+			two := p.Limit("two", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			s := serve(t, p.Callers(one))
 			release := holdAll(t, g, s, c.path, c.counts)
 			if c.want == 200 {
 				// It enters the gate, and comes back when that opens.
@@ -186,7 +186,7 @@ func holdAll(t *testing.T, g gate, s *httptest.Server, path string, counts map[s
 
 // waitIdle waits until nothing is under way: an answer is there before its
 // handler has ended.
-func waitIdle(t *testing.T, p *Proxy) {
+func waitIdle(t *testing.T, p *Control) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		p.users.mu.Lock()
@@ -235,10 +235,10 @@ func TestUserRate(t *testing.T) {
 // Whatever callers and servers write, the labels stay few.
 func TestMetricsAreBounded(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	p := newProxy(t, Options{Metrics: reg})
+	p := newControl(t, Options{Metrics: reg})
 	codes := 0
-	one := p.Server("one", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200 + codes%600) }))
-	h := p.Front(one)
+	one := p.Limit("one", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200 + codes%600) }))
+	h := p.Callers(one)
 	for i := range 2000 {
 		codes++
 		r := httptest.NewRequest(fmt.Sprint("METHOD", i), fmt.Sprint("/apis/g", i, "/v", i, "/r", i), nil)
@@ -253,7 +253,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	one.Close()
 	one.Close()
 	for i := range 100 {
-		s := p.Server(fmt.Sprint("server-", i), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		s := p.Limit(fmt.Sprint("server-", i), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 		p.Observe(backend.Event{Kind: backend.Checked, Server: fmt.Sprint("server-", i), Endpoint: "a:1", State: backend.Healthy})
 		s.Close()
@@ -283,12 +283,12 @@ func series(t *testing.T, reg *prometheus.Registry) (n int) {
 // request under way when a server goes leaves none behind.
 func TestServersComeAndGo(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	p := newProxy(t, Options{Metrics: reg})
+	p := newControl(t, Options{Metrics: reg})
 	g := newGate()
-	old := p.Server("one", g)
-	s := serve(t, p.Front(old))
+	old := p.Limit("one", g)
+	s := serve(t, p.Callers(old))
 	release := holdAll(t, g, s, widgets+"?watch=1", map[string]int{"alice": 1})
-	replacement := p.Server("one", g)
+	replacement := p.Limit("one", g)
 	old.Close()
 	want := "# HELP xbernetes_gateway_under_way Requests under way, by kind.\n# TYPE xbernetes_gateway_under_way gauge\n" +
 		`xbernetes_gateway_under_way{kind="request",server="one"} 0` + "\n" + `xbernetes_gateway_under_way{kind="stream",server="one"} 1` + "\n"
@@ -306,13 +306,13 @@ func TestServersComeAndGo(t *testing.T) {
 // TestEndpointsComeAndGo: what was said of an endpoint ends when no handler has it.
 func TestEndpointsComeAndGo(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	p := newProxy(t, Options{Metrics: reg})
-	old := p.Server("one", http.NotFoundHandler(), "stays:1", "goes:1")
+	p := newControl(t, Options{Metrics: reg})
+	old := p.Limit("one", http.NotFoundHandler(), "stays:1", "goes:1")
 	for _, endpoint := range []string{"stays:1", "goes:1"} {
 		p.Observe(backend.Event{Kind: backend.Checked, Server: "one", Endpoint: endpoint, State: backend.Healthy})
 		p.Observe(backend.Event{Kind: backend.Ejected, Server: "one", Endpoint: endpoint})
 	}
-	replacement := p.Server("one", http.NotFoundHandler(), "stays:1")
+	replacement := p.Limit("one", http.NotFoundHandler(), "stays:1")
 	old.Close()
 	const want = `
 # HELP xbernetes_gateway_ejections_total Times that an endpoint was set aside for failing requests.
@@ -333,14 +333,14 @@ xbernetes_gateway_endpoint_healthy{endpoint="stays:1",server="one"} 1
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	p := newProxy(t, Options{Metrics: reg})
-	one := p.Server("one", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p := newControl(t, Options{Metrics: reg})
+	one := p.Limit("one", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			w.WriteHeader(http.StatusCreated)
 		}
 		io.WriteString(w, "12345")
 	}))
-	s := serve(t, p.Front(one))
+	s := serve(t, p.Callers(one))
 	ask(t, s, http.MethodGet, widgets, "alice")
 	ask(t, s, http.MethodGet, widgets+"/a", "alice")
 	ask(t, s, http.MethodPost, widgets, "alice")
@@ -391,15 +391,15 @@ xbernetes_gateway_sent_bytes_total{server="one"} 20
 
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
-	p := newProxy(t, Options{Access: slog.New(slog.NewJSONHandler(&out, nil))})
-	one := p.Server("one", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	p := newControl(t, Options{Access: slog.New(slog.NewJSONHandler(&out, nil))})
+	one := p.Limit("one", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "123")
 		if r.Method == http.MethodDelete {
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}
 	}))
-	s := serve(t, p.Front(one))
+	s := serve(t, p.Callers(one))
 	ask(t, s, http.MethodGet, widgets+"?token=hunter2", "alice")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, s.URL+widgets+"/a", nil)
 	if err != nil {
@@ -447,7 +447,7 @@ func TestAccessLog(t *testing.T) {
 func TestTraces(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
-	p := newProxy(t, Options{Tracer: tracer})
+	p := newControl(t, Options{Tracer: tracer})
 	var parent string
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parent = r.Header.Get("Traceparent")
@@ -459,7 +459,7 @@ func TestTraces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, p.Front(p.Server("one", b)))
+	s := serve(t, p.Callers(p.Limit("one", b)))
 	if code, _, body := ask(t, s, http.MethodGet, widgets, "alice"); code != 200 {
 		t.Fatalf("got %d %s", code, body)
 	}
@@ -488,8 +488,8 @@ func closeBackend(t *testing.T, b *backend.Backend) {
 // Upgrades and flushes reach through the recorder, and are noted.
 func TestHijack(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	p := newProxy(t, Options{Metrics: reg})
-	one := p.Server("one", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	p := newControl(t, Options{Metrics: reg})
+	one := p.Limit("one", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
 			t.Error(err)
@@ -498,7 +498,7 @@ func TestHijack(t *testing.T) {
 		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello")
 		conn.Close()
 	}))
-	s := serve(t, p.Front(one))
+	s := serve(t, p.Callers(one))
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

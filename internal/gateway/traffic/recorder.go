@@ -1,4 +1,4 @@
-package proxy
+package traffic
 
 import (
 	"bufio"
@@ -6,17 +6,17 @@ import (
 	"net/http"
 )
 
-// recorder notes what a ResponseWriter is told.
+// recorder is a ResponseWriter that remembers the answer's code and size.
 type recorder struct {
 	http.ResponseWriter
 	code  int
 	bytes int64
 }
 
-// Unwrap lets a ResponseController at what is below.
+// Unwrap returns the writer below, for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// WriteHeader notes the code of the answer proper.
+// WriteHeader remembers the first code that is not informational (1xx).
 func (r *recorder) WriteHeader(code int) {
 	if r.code == 0 && code >= 200 {
 		r.code = code
@@ -33,7 +33,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Hijack notes that the connection was upgraded.
+// Hijack remembers that the connection was upgraded.
 func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(r.ResponseWriter).Hijack()
 	if err == nil && r.code == 0 {
@@ -42,7 +42,7 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// status is the code that the caller got: 200 where nobody said otherwise.
+// status is the code that the caller got: 200 if no other was written.
 func (r *recorder) status() int {
 	if r.code == 0 {
 		return http.StatusOK

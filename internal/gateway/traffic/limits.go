@@ -1,4 +1,4 @@
-package proxy
+package traffic
 
 import (
 	"fmt"
@@ -11,11 +11,12 @@ import (
 	"github.com/xbernetes/xbernetes/internal/door"
 )
 
-// Limits bound what callers and servers can make the gateway hold. A request
-// beyond one is refused at once, with 429. Zero is the default; a negative
-// number is no limit. Of the places of a server a user may hold as many as are
-// free, so that no few users hold all; system:masters have places of their own, as
-// many as there are besides, and health checks of the gateway take none.
+// Limits bound how many requests callers and servers can have under way. A request
+// beyond a limit is refused at once, with 429. Zero stands for the default, and a
+// negative number for no limit. A server's limit is a number of places: a user may
+// hold as many of them as are free, so that a few users cannot hold all.
+// system:masters have as many places again for themselves, and health checks of the
+// gateway take none.
 type Limits struct {
 	UserRequests   int // under way at once, of one user; 400
 	UserStreams    int // watches and streams, of one user; 5,000
@@ -54,17 +55,17 @@ func (l *load) of(k kind) *int {
 	return &l.requests
 }
 
-// rememberedRates is how many users' rates are known at once; who has not
-// called for the longest is forgotten, and may burst anew.
+// rememberedRates is how many users' rates are known at once. Beyond that the user
+// who has not called for the longest is forgotten, and may burst again.
 const rememberedRates = 10_000
 
-// users hold what each caller has under way.
+// users counts what each caller has under way.
 type users struct {
 	limits Limits
 	rates  *lru.Cache // of *rate.Limiter by caller; nil without a rate
 
 	mu   sync.Mutex
-	busy map[string]*load // those with something under way; guarded by mu
+	busy map[string]*load // by caller, of those with something under way; guarded by mu
 }
 
 func newUsers(l Limits) *users {
@@ -75,7 +76,8 @@ func newUsers(l Limits) *users {
 	return u
 }
 
-// enter takes a place for a caller, if there is one, to be given back by leave.
+// enter counts a request of a caller, if the caller's limits allow one more. leave
+// takes it off the count.
 func (u *users) enter(caller string, k kind, now time.Time) bool {
 	if !u.take(caller, k) {
 		return false
@@ -131,78 +133,81 @@ func (u *users) rate(caller string) *rate.Limiter {
 	return l
 }
 
-// lane is what is under way to one server.
-type lane struct {
+// target is one registered server, and what is under way to it.
+type target struct {
 	name string
 
-	handlers  int            // of that name; guarded by the Proxy's mu
-	endpoints map[string]int // how many of them have each; guarded by the Proxy's mu
+	handlers  int            // how many Limited have the name; guarded by the Control's mu
+	endpoints map[string]int // how many of them have each endpoint; guarded by the Control's mu
 
-	places map[place]*door.Shares // never changed
+	places map[class]*door.Shares // never changed
 
 	mu   sync.Mutex
-	gone bool // no metrics any more; guarded by mu
+	gone bool // the server's metrics have ended; guarded by mu
 }
 
-// place is what kind of room a request takes at a server.
-type place struct {
+// class says on which of a server's limits a request counts.
+type class struct {
 	kind       kind
-	privileged bool // of system:masters
+	privileged bool // the caller is of system:masters
 }
 
-func newLane(name string, limits Limits) *lane {
-	l := &lane{name: name, endpoints: map[string]int{}, places: map[place]*door.Shares{}}
+func newTarget(name string, limits Limits) *target {
+	t := &target{name: name, endpoints: map[string]int{}, places: map[class]*door.Shares{}}
 	for _, privileged := range []bool{false, true} {
-		l.places[place{short, privileged}] = door.NewShares(limits.ServerRequests)
-		l.places[place{stream, privileged}] = door.NewShares(limits.ServerStreams)
+		t.places[class{short, privileged}] = door.NewShares(limits.ServerRequests)
+		t.places[class{stream, privileged}] = door.NewShares(limits.ServerStreams)
 	}
-	return l
+	return t
 }
 
-func (p *Proxy) open(name string, endpoints []string) *lane {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	l := p.lanes[name]
-	if l == nil {
-		l = newLane(name, p.opts.Limits)
-		p.lanes[name] = l
-		p.metrics.open(l)
+// open returns the target of that name for one more Limited.
+func (c *Control) open(name string, endpoints []string) *target {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.targets[name]
+	if t == nil {
+		t = newTarget(name, c.opts.Limits)
+		c.targets[name] = t
+		c.metrics.open(t)
 	}
-	l.handlers++
+	t.handlers++
 	for _, e := range endpoints {
-		l.endpoints[e]++
+		t.endpoints[e]++
 	}
-	return l
+	return t
 }
 
-func (p *Proxy) close(l *lane, endpoints []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// close ends what open began; the last to close a name or an endpoint ends its metrics.
+func (c *Control) close(t *target, endpoints []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, e := range endpoints {
-		if l.endpoints[e]--; l.endpoints[e] == 0 {
-			delete(l.endpoints, e)
-			p.metrics.forgetEndpoint(l.name, e)
+		if t.endpoints[e]--; t.endpoints[e] == 0 {
+			delete(t.endpoints, e)
+			c.metrics.forgetEndpoint(t.name, e)
 		}
 	}
-	if l.handlers--; l.handlers > 0 {
+	if t.handlers--; t.handlers > 0 {
 		return
 	}
-	delete(p.lanes, l.name)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.gone = true
-	p.metrics.forget(l.name)
+	delete(c.targets, t.name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gone = true
+	c.metrics.forget(t.name)
 }
 
-// tell runs report while the server's name may be a label.
-func (l *lane) tell(report func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.gone {
+// tell runs report, which uses the server's name as a label, unless the metrics
+// of that name have ended.
+func (t *target) tell(report func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.gone {
 		report()
 	}
 }
 
-func (l *lane) underWay(k kind) float64 {
-	return float64(l.places[place{k, false}].Taken() + l.places[place{k, true}].Taken())
+func (t *target) underWay(k kind) float64 {
+	return float64(t.places[class{k, false}].Taken() + t.places[class{k, true}].Taken())
 }
