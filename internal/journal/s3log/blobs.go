@@ -94,7 +94,7 @@ func (l *Log) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
 	for {
 		var page *s3.ListObjectsV2Output
 		err := l.again(ctx, func() (err error) {
-			page, err = l.list(ctx, blobPrefix+strings.ReplaceAll(prefix, "/", separator), token, 1000)
+			page, err = l.list(ctx, blobPrefix+strings.ReplaceAll(prefix, "/", separator), "", token, 1000)
 			return err
 		})
 		if err != nil {

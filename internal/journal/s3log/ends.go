@@ -16,6 +16,7 @@ type ends struct {
 
 	mu     sync.Mutex
 	floor  journal.Slot              // every slot below it is gone, whatever the store holds there; at least 1
+	ripe   journal.Slot              // the highest floor known below which slots may be deleted; 1 <= ripe <= floor
 	look   time.Time                 // when the store was last asked for the floors, by its clock; zero: never
 	latest time.Time                 // the last answer that was held against that, by its clock
 	tail   journal.Slot              // every slot up to it is held or trimmed
@@ -27,6 +28,7 @@ func newEnds(depth int) *ends {
 	return &ends{
 		depth:  journal.Slot(depth),
 		floor:  1,
+		ripe:   1,
 		landed: make(map[journal.Slot]struct{}),
 		unread: make(map[journal.Slot][]byte),
 	}
@@ -39,16 +41,31 @@ func (e *ends) trimmed(slot journal.Slot) bool {
 	return slot < e.floor
 }
 
-// looked notes what a look at the floors found, and returns the highest floor
-// that is known.
-func (e *ends) looked(floor journal.Slot, at time.Time) journal.Slot {
+// ripeFloor returns the highest floor known below which slots may be deleted.
+func (e *ends) ripeFloor() journal.Slot {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.look, e.latest = at, at
-	if floor > e.floor {
+	return e.ripe
+}
+
+// raise notes that all below floor is gone, and that what is below ripe may be
+// deleted.
+func (e *ends) raise(floor, ripe journal.Slot) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if floor = max(floor, ripe); floor > e.floor {
 		e.floor = floor
 		e.raiseTailLocked(floor - 1)
 	}
+	e.ripe = max(e.ripe, ripe)
+}
+
+// looked notes when the store looked at all the floors, and returns the highest
+// floor that is known.
+func (e *ends) looked(at time.Time) journal.Slot {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.look, e.latest = at, at
 	return e.floor
 }
 

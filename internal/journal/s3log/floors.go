@@ -34,43 +34,64 @@ type spans struct {
 // realSpans leave two minutes for clocks that differ.
 var realSpans = spans{trust: 3 * time.Minute, readable: 15 * time.Minute, settle: 20 * time.Minute}
 
-// floors is what a look at the floors found.
-type floors struct {
-	all []numbered
-	at  time.Time // when the store looked
+// youngPages is how many pages of floors in a row, 1,000 floors each, a look reads
+// without finding one that is settle old. Owners never make so many: each Trim
+// raises one floor, and deletes those below one that is settle old.
+const youngPages = 8
+
+// lookAtFloors looks at the floors, and returns the slot below which all is gone.
+//
+// It lists them from the highest ripe floor that is known on: nobody deletes that
+// one before there is a higher ripe one, and those below it say nothing more. What
+// one page of the listing says counts at once, so that a look that fails half way
+// has not been in vain. No list of floors is kept.
+func (l *Log) lookAtFloors(ctx context.Context) (journal.Slot, error) {
+	from := l.ends.ripeFloor()
+	at, seen, err := l.listFloors(ctx, from)
+	if err == nil && !seen && from > 1 {
+		// Somebody deleted that floor, or the store mistook where to begin.
+		at, _, err = l.listFloors(ctx, 1)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return l.ends.looked(at), nil
 }
 
-// raised is the highest floor that is at least so old; 1 if there is none.
-func (f *floors) raised(ago time.Duration) journal.Slot {
+// listFloors notes what the floors at slot from and above give up. at is when the
+// store looked; of several pages, when it looked at the first: a floor that is
+// raised meanwhile may be missed. seen says whether there is such a floor.
+func (l *Log) listFloors(ctx context.Context, from journal.Slot) (at time.Time, seen bool, err error) {
+	young := 0
+	err = l.eachNumbered(ctx, floorPrefix, from, func(page []numbered, now time.Time) (bool, error) {
+		if at.IsZero() {
+			at = now
+		}
+		seen = seen || len(page) > 0 && page[len(page)-1].slot >= from
+		ripe := raised(page, now, l.spans.settle)
+		l.ends.raise(raised(page, now, l.spans.readable), ripe)
+		if young++; ripe > 1 {
+			young = 0
+		}
+		if young == youngPages {
+			return false, fmt.Errorf("more than %d objects in %s/%s are newer than %v, and no owner makes so many; allow nobody but the journal's owner to write there, and wait until they are older",
+				1000*(youngPages-1), l.cfg.location(), floorPrefix, l.spans.settle)
+		}
+		return true, nil
+	})
+	return at, seen, err
+}
+
+// raised is the highest of the floors that is at least so old at now; 1 if there
+// is none.
+func raised(floors []numbered, now time.Time, ago time.Duration) journal.Slot {
 	highest := journal.Slot(1)
-	for _, o := range f.all {
-		if f.at.Sub(o.modified) >= ago {
+	for _, o := range floors {
+		if now.Sub(o.modified) >= ago {
 			highest = max(highest, o.slot)
 		}
 	}
 	return highest
-}
-
-// listFloors looks at the floors. Of several pages the first look counts: a
-// floor that is raised meanwhile may be missed.
-func (l *Log) listFloors(ctx context.Context) (f floors, err error) {
-	err = l.eachNumbered(ctx, floorPrefix, func(page []numbered, at time.Time) (bool, error) {
-		if f.at.IsZero() {
-			f.at = at
-		}
-		f.all = append(f.all, page...)
-		return true, nil
-	})
-	return f, err
-}
-
-// lookAtFloors looks at the floors, and returns the slot below which all is gone.
-func (l *Log) lookAtFloors(ctx context.Context) (journal.Slot, error) {
-	f, err := l.listFloors(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return l.ends.looked(f.raised(l.spans.readable), f.at), nil
 }
 
 // vouch says whether answers of the store about slots from slot on, which it
@@ -89,9 +110,11 @@ func (l *Log) vouch(ctx context.Context, slot journal.Slot, oldest, newest time.
 	return nil
 }
 
+func floorName(slot journal.Slot) string { return fmt.Sprintf("%s%020d", floorPrefix, uint64(slot)) }
+
 // raiseFloor creates a floor at slot, unless there is one.
 func (l *Log) raiseFloor(ctx context.Context, slot journal.Slot) error {
-	name := fmt.Sprintf("%s%020d", floorPrefix, uint64(slot))
+	name := floorName(slot)
 	return l.again(ctx, func() error {
 		_, err := l.put(ctx, name, nil, ifAbsent)
 		if statusOf(err) == http.StatusPreconditionFailed {

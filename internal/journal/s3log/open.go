@@ -192,7 +192,7 @@ func decodeMeta(data []byte) (journal.ID, error) {
 func (l *Log) create(ctx context.Context) (journal.ID, error) {
 	var out *s3.ListObjectsV2Output
 	err := l.again(ctx, func() (err error) {
-		out, err = l.list(ctx, slotPrefix, nil, 1)
+		out, err = l.list(ctx, slotPrefix, "", nil, 1)
 		return err
 	})
 	if err != nil {

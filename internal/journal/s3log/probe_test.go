@@ -187,7 +187,7 @@ func keys(t *testing.T, cfg Config) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := l.list(t.Context(), "", nil, 1000)
+	page, err := l.list(t.Context(), "", "", nil, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,17 +134,22 @@ func (l *Log) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// list sends one LIST, once: the objects whose names start with prefix, from
-// the one after the token's page on.
-func (l *Log) list(ctx context.Context, prefix string, token *string, most int32) (*s3.ListObjectsV2Output, error) {
+// list sends one LIST, once: the objects whose names start with prefix and come
+// after the name start, if it is not empty; from the one after the token's page on,
+// if there is a token.
+func (l *Log) list(ctx context.Context, prefix, start string, token *string, most int32) (*s3.ListObjectsV2Output, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.allowance(1<<20), errTimeout)
 	defer cancel()
-	out, err := l.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{
+	in := &s3.ListObjectsV2Input{
 		Bucket:            &l.cfg.Bucket,
 		Prefix:            aws.String(l.cfg.key(prefix)),
 		ContinuationToken: token,
 		MaxKeys:           aws.Int32(most),
-	})
+	}
+	if start != "" {
+		in.StartAfter = aws.String(l.cfg.key(start))
+	}
+	out, err := l.client.ListObjectsV2(ctx, in)
 	return out, l.answered(ctx, err)
 }
 

@@ -3,6 +3,7 @@ package s3log
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,8 +15,13 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-// deletesAtOnce is how many objects Trim deletes at once.
-const deletesAtOnce = 16
+const (
+	// deletesAtOnce is how many objects Trim deletes at once.
+	deletesAtOnce = 16
+	// floorsATrim is how many old floors one Trim deletes at most. It is more than
+	// an owner raises; if somebody else made more, later Trims delete the rest.
+	floorsATrim = 1000
+)
 
 // Trim implements journal.Trimmer. It raises the floor, and deletes the slots
 // below the floors that were raised settle ago or earlier, oldest first: what
@@ -35,27 +41,26 @@ func (l *Log) Trim(ctx context.Context, before journal.Slot) (deleted int, err e
 	if err := l.raiseFloor(ctx, before); err != nil {
 		return 0, fmt.Errorf("trim below slot %d: raise the floor: %w", before, err)
 	}
-	found, err := l.listFloors(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("trim below slot %d: %w", before, err)
+	if _, err := l.lookAtFloors(ctx); err != nil {
+		return 0, fmt.Errorf("trim below slot %d: look at the floors: %w", before, err)
 	}
-	ripe := found.raised(l.spans.settle)
-	deleted, err = l.deleteBelow(ctx, slotPrefix, min(before, ripe))
+	ripe := l.ends.ripeFloor()
+	deleted, err = l.deleteBelow(ctx, slotPrefix, min(before, ripe), math.MaxInt)
 	if err != nil {
 		return deleted, fmt.Errorf("trim below slot %d: delete slots: %w", before, err)
 	}
-	if _, err := l.deleteBelow(ctx, floorPrefix, ripe); err != nil {
+	if _, err := l.deleteBelow(ctx, floorPrefix, ripe, floorsATrim); err != nil {
 		return deleted, fmt.Errorf("trim below slot %d: delete old floors: %w", before, err)
 	}
 	return deleted, nil
 }
 
-// deleteBelow deletes the objects that are named after slots below before, and
-// returns how many.
-func (l *Log) deleteBelow(ctx context.Context, prefix string, before journal.Slot) (deleted int, err error) {
-	err = l.eachNumbered(ctx, prefix, func(page []numbered, _ time.Time) (more bool, err error) {
+// deleteBelow deletes the objects that are named after slots below before, at most
+// so many, and returns how many it deleted.
+func (l *Log) deleteBelow(ctx context.Context, prefix string, before journal.Slot, most int) (deleted int, err error) {
+	err = l.eachNumbered(ctx, prefix, 1, func(page []numbered, _ time.Time) (more bool, err error) {
 		n := 0
-		for n < len(page) && page[n].slot < before {
+		for n < len(page) && page[n].slot < before && deleted+n < most {
 			n++
 		}
 		for names := page[:n]; len(names) > 0; {
@@ -86,14 +91,19 @@ type numbered struct {
 	modified time.Time // by the store's clock
 }
 
-// eachNumbered lists the objects below prefix that are named after slots, in
-// their order, a page at a time, with the store's time of each page.
-func (l *Log) eachNumbered(ctx context.Context, prefix string, do func(page []numbered, at time.Time) (more bool, err error)) error {
+// eachNumbered lists the objects below prefix that are named after slots from from
+// on, in their order, a page at a time, with the store's time of each page. A store
+// that does not know where to begin a listing shows those of lower slots too.
+func (l *Log) eachNumbered(ctx context.Context, prefix string, from journal.Slot, do func(page []numbered, at time.Time) (more bool, err error)) error {
+	start := ""
+	if from > 1 {
+		start = fmt.Sprintf("%s%020d", prefix, uint64(from-1))
+	}
 	var token *string
 	for {
 		var page *s3.ListObjectsV2Output
 		err := l.again(ctx, func() (err error) {
-			page, err = l.list(ctx, prefix, token, 1000)
+			page, err = l.list(ctx, prefix, start, token, 1000)
 			return err
 		})
 		if err != nil {
@@ -114,7 +124,7 @@ func (l *Log) eachNumbered(ctx context.Context, prefix string, do func(page []nu
 		if err != nil || !more || !aws.ToBool(page.IsTruncated) {
 			return err
 		}
-		token = page.NextContinuationToken
+		start, token = "", page.NextContinuationToken
 	}
 }
 

@@ -96,13 +96,15 @@ func TestTrimDropsOldFloors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found, err := l.listFloors(t.Context())
+	var left []journal.Slot
+	err := l.eachNumbered(t.Context(), floorPrefix, 1, func(page []numbered, _ time.Time) (bool, error) {
+		for _, o := range page {
+			left = append(left, o.slot)
+		}
+		return true, nil
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	var left []journal.Slot
-	for _, o := range found.all {
-		left = append(left, o.slot)
 	}
 	if fmt.Sprint(left) != "[20 30 40]" {
 		t.Errorf("the floors %v are left; want 20, below which slots are deleted, and later ones", left)
@@ -202,7 +204,8 @@ func TestCovers(t *testing.T) {
 		}
 	}
 	check(look, look, false) // nobody has looked
-	e.looked(7, look)
+	e.raise(7, 7)
+	e.looked(look)
 	check(look, look, true)
 	check(look.Add(-trust), look.Add(trust), true)
 	check(look, look.Add(trust+time.Second), false)
@@ -239,9 +242,10 @@ func TestTail(t *testing.T) {
 	wantTail(6)
 	e.raiseTail(2)
 	wantTail(6)
-	e.looked(10, time.Time{})
+	e.raise(10, 10)
 	wantTail(9)
-	if got := e.looked(4, time.Time{}); got != 10 {
+	e.raise(4, 4)
+	if got := e.looked(time.Time{}); got != 10 {
 		t.Errorf("floor = %d, want 10", got)
 	}
 	e.keep(10, []byte("ahead"))
