@@ -48,11 +48,12 @@ var rules = []rule{
 	{"api/servicesync/v1alpha1", "plain types that hold plain types of Kubernetes", nil, []string{kubeAPI, apimachinery}},
 
 	{"internal/journal", "the contract: anybody can implement it", nil, nil},
+	{"internal/journal/blobname", "the rules for names that drivers share; knows no store", []string{"internal/journal"}, nil},
 	{"internal/journal/journaltest", "what every driver's test runs", []string{"internal/journal"}, nil},
 	{"internal/journal/faultlog", "wraps any journal", []string{"internal/journal"}, nil},
-	{"internal/journal/memlog", "a driver knows the contract and its service", []string{"internal/journal"}, nil},
-	{"internal/journal/filelog", "a driver knows the contract and its service", []string{"internal/journal"}, []string{"golang.org/x/sys/..."}},
-	{"internal/journal/s3log", "a driver knows the contract and its service", []string{"internal/journal"}, []string{"github.com/aws/..."}},
+	{"internal/journal/memlog", "a driver knows the contract and its service", []string{"internal/journal", "internal/journal/blobname"}, nil},
+	{"internal/journal/filelog", "a driver knows the contract and its service", []string{"internal/journal", "internal/journal/blobname"}, []string{"golang.org/x/sys/..."}},
+	{"internal/journal/s3log", "a driver knows the contract and its service", []string{"internal/journal", "internal/journal/blobname"}, []string{"github.com/aws/..."}},
 
 	{"internal/journal/s3log/s3test", "a store for tests; knows no journal", nil, []string{"github.com/johannesboyne/gofakes3", "github.com/johannesboyne/gofakes3/backend/s3mem"}},
 	{"internal/sim", "runs replicas on a journal that goes wrong; tests only", nil, []string{}},

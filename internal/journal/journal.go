@@ -26,6 +26,11 @@ const FormatVersion = 3
 // than that of one, whatever the store holds.
 const MaxBlob = 64 << 20
 
+// MaxListed is how many names ListBlobs returns at most: those of seven
+// snapshots of the largest state. A driver holds no more than twice as many at
+// once, however many blobs the store holds.
+const MaxListed = 1 << 15
+
 // The closed set of errors that callers act on. Drivers wrap them.
 var (
 	// ErrTaken: another record holds the slot. Final: nothing was stored.
@@ -114,7 +119,9 @@ type Blobs interface {
 	// GetBlob returns what was stored under name, or ErrNoBlob. A longer blob
 	// than MaxBlob is ErrCorrupt.
 	GetBlob(ctx context.Context, name string) ([]byte, error)
-	// ListBlobs returns the names that start with prefix, sorted.
+	// ListBlobs returns the names that start with prefix, sorted. If there are
+	// more than MaxListed, it returns the last of them, and leaves out a folder (the
+	// names that are alike up to their last "/") of which it cannot return all.
 	ListBlobs(ctx context.Context, prefix string) ([]string, error)
 	// DeleteBlob removes name; removing what is not there is no error.
 	DeleteBlob(ctx context.Context, name string) error

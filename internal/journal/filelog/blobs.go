@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/blobname"
 )
 
 // A blob is a file in blobs/, flat: its name with each "/" as "%2F", and
@@ -21,10 +21,8 @@ const (
 
 // blobFile returns the name of the file for the blob name.
 func blobFile(name string) (string, error) {
-	for part := range strings.SplitSeq(name, "/") {
-		if strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" || strings.Trim(part, ".") == "" {
-			return "", errors.New("the name must have parts of [a-z0-9._-], not all dots, joined by /")
-		}
+	if err := blobname.Check(name); err != nil {
+		return "", err
 	}
 	file := strings.ReplaceAll(name, "/", "%2F") + blobSuffix
 	if len(file)+len(".18446744073709551615"+tmpSuffix) > maxFile {
@@ -107,14 +105,13 @@ func listBlobs(fs vfs, dir, prefix string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list blobs %q: %w", prefix, err)
 	}
-	var names []string
+	var names blobname.List
 	for _, file := range files {
 		if name, ok := blobName(file); ok && strings.HasPrefix(name, prefix) {
-			names = append(names, name)
+			names.Add(name)
 		}
 	}
-	slices.Sort(names) // as names, which files are not sorted by
-	return names, nil
+	return names.Sorted(), nil
 }
 
 // DeleteBlob implements journal.Blobs.

@@ -8,11 +8,11 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/blobname"
 )
 
 // Options describe a Store. The zero value is ready for use.
@@ -176,8 +176,8 @@ func (l *Log) Trim(ctx context.Context, before journal.Slot) (deleted int, err e
 
 // PutBlob implements journal.Blobs.
 func (l *Log) PutBlob(ctx context.Context, name string, data []byte) error {
-	if !validName(name) {
-		return fmt.Errorf("put blob %q: the name must have parts of [a-z0-9._-] joined by /", name)
+	if err := blobname.Check(name); err != nil {
+		return fmt.Errorf("put blob %q: %w", name, err)
 	}
 	unlock, err := l.lock(ctx)
 	if err != nil {
@@ -209,14 +209,13 @@ func (l *Log) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
 		return nil, fmt.Errorf("list blobs %s: %w", prefix, err)
 	}
 	defer unlock()
-	var names []string
+	var names blobname.List
 	for name := range l.store.blobs {
 		if strings.HasPrefix(name, prefix) {
-			names = append(names, name)
+			names.Add(name)
 		}
 	}
-	sort.Strings(names)
-	return names, nil
+	return names.Sorted(), nil
 }
 
 // DeleteBlob implements journal.Blobs.
@@ -236,14 +235,4 @@ func (l *Log) Close() error {
 	defer l.store.mu.Unlock()
 	l.closed = true
 	return nil
-}
-
-// validName says whether name has the form that journal.Blobs asks for.
-func validName(name string) bool {
-	for part := range strings.SplitSeq(name, "/") {
-		if strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" || strings.Trim(part, ".") == "" {
-			return false
-		}
-	}
-	return true
 }

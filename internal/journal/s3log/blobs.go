@@ -4,31 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/blobname"
 )
 
 // A blob's parts are joined by separator in its key, not by "/": some stores
 // keep keys as files, and refuse "a" beside "a/b".
 const separator = "!"
 
-var blobNamePattern = regexp.MustCompile(`^[a-z0-9._-]+(/[a-z0-9._-]+)*$`)
+// maxBlobName is the length of the longest name of a blob, in bytes: with a
+// prefix before it, a key has at most 1,024.
+const maxBlobName = 512
 
 // blobKey is the name of the object that holds the blob.
 func blobKey(name string) (string, error) {
-	if !blobNamePattern.MatchString(name) || len(name) > 512 {
-		return "", fmt.Errorf("blob name %q is not valid; it has parts of a-z, 0-9 and . _ - joined by single slashes", name)
+	if len(name) > maxBlobName {
+		return "", fmt.Errorf("blob name %q is not valid: it has more than %d bytes", name, maxBlobName)
 	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == "." || part == ".." {
-			return "", fmt.Errorf("blob name %q is not valid; . and .. are no parts", name)
-		}
+	if err := blobname.Check(name); err != nil {
+		return "", fmt.Errorf("blob name %q is not valid: %w", name, err)
 	}
 	return blobPrefix + strings.ReplaceAll(name, "/", separator), nil
 }
@@ -89,7 +88,7 @@ func (l *Log) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
 	if strings.Contains(prefix, separator) {
 		return nil, nil
 	}
-	var names []string
+	var names blobname.List
 	var token *string
 	for {
 		var page *s3.ListObjectsV2Output
@@ -104,12 +103,11 @@ func (l *Log) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
 			name := strings.TrimPrefix(aws.ToString(object.Key), l.cfg.key(blobPrefix))
 			name = strings.ReplaceAll(name, separator, "/")
 			if _, err := blobKey(name); err == nil { // else not ours
-				names = append(names, name)
+				names.Add(name)
 			}
 		}
 		if !aws.ToBool(page.IsTruncated) {
-			slices.Sort(names)
-			return names, nil
+			return names.Sorted(), nil
 		}
 		token = page.NextContinuationToken
 	}
