@@ -323,6 +323,35 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestNullDefinition: a definition that is null in OpenAPI v2 ends no run.
+func TestNullDefinition(t *testing.T) {
+	front := fault{response: edit(path("/openapi/v2"), func(o object) {
+		o["definitions"].(map[string]any)["Nothing"] = nil
+	})}.front(newFake())
+	report, err := Run(t.Context(), serve(t, front), Options{})
+	if err != nil || !report.Conformant() {
+		t.Errorf("%v\n%s", err, text(report))
+	}
+}
+
+// TestForbiddenHidesNothing: a part of the discovery that the caller may not
+// read hides no fault of the parts that it may.
+func TestForbiddenHidesNothing(t *testing.T) {
+	front := fault{raw: func(r *http.Request, w *httptest.ResponseRecorder) {
+		switch r.URL.Path {
+		case "/api":
+			w.Code = http.StatusForbidden
+		case "/apis":
+			w.Body.Reset()
+			w.Body.WriteString("null and void")
+		}
+	}}.front(newFake())
+	report, err := Run(t.Context(), serve(t, front), Options{settle: time.Millisecond})
+	if err != nil || !slices.Contains(ids(report, Fail), "discovery.groups") {
+		t.Errorf("%v; want discovery.groups to fail\n%s", err, text(report))
+	}
+}
+
 // TestEndless: an answer without end is cut off.
 func TestEndless(t *testing.T) {
 	server := newFake()

@@ -72,7 +72,7 @@ func checkGroups(_ context.Context, s *session) finding {
 	if len(s.groups) == 0 && len(problems) == 0 {
 		problems = append(problems, errors.New("/apis lists no group, and /api no version; nothing is served"))
 	}
-	return judge(errors.Join(problems...))
+	return judgeAll(problems)
 }
 
 func groupProblems(g metav1.APIGroup) []error {
@@ -118,7 +118,7 @@ func checkGroup(ctx context.Context, s *session) finding {
 	if asked == 0 {
 		return skip("there is no group to ask for")
 	}
-	return judge(errors.Join(problems...))
+	return judgeAll(problems)
 }
 
 func versionsOf(g metav1.APIGroup) []string {
@@ -146,7 +146,7 @@ func checkResources(_ context.Context, s *session) finding {
 	if len(s.lists) == 0 && len(problems) == 0 {
 		return skip("there is no group version to ask for")
 	}
-	return judge(errors.Join(problems...))
+	return judgeAll(problems)
 }
 
 var (
@@ -177,7 +177,7 @@ func checkNames(_ context.Context, s *session) finding {
 			}
 		}
 	}
-	return judge(errors.Join(problems...))
+	return judgeAll(problems)
 }
 
 // acceptAggregated is what clients send: the merged form first, the old one if

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -240,7 +239,7 @@ func checkOpenAPIv3(ctx context.Context, s *session) finding {
 	if len(d.resources) == 0 && len(problems) == 0 {
 		return skip("there is no resource to describe")
 	}
-	return judge(errors.Join(problems...))
+	return judgeAll(problems)
 }
 
 func checkDocuments(ctx context.Context, s *session) finding {
@@ -248,7 +247,7 @@ func checkDocuments(ctx context.Context, s *session) finding {
 	if d.err != nil || len(d.resources) == 0 {
 		return skip("there is no document that can be read")
 	}
-	return judge(errors.Join(d.wrong...))
+	return judgeAll(d.wrong)
 }
 
 // declares checks what OpenAPI v3 says of every resource with the verb. It is
@@ -277,7 +276,7 @@ func declares(verb, what string) func(context.Context, *session) finding {
 		if asked == 0 {
 			return skip("no resource that is described has %s", verb)
 		}
-		return judge(errors.Join(problems...))
+		return judgeAll(problems)
 	}
 }
 
@@ -302,6 +301,9 @@ func checkOpenAPIv2(ctx context.Context, s *session) finding {
 	}
 	kinds := map[schema.GroupVersionKind]bool{}
 	for _, node := range document.Definitions {
+		if node == nil { // a server may give null
+			continue
+		}
 		for _, k := range node.Kinds {
 			kinds[schema.GroupVersionKind(k)] = true
 		}
@@ -317,5 +319,5 @@ func checkOpenAPIv2(ctx context.Context, s *session) finding {
 			problems = append(problems, a.errorf("no definition has x-kubernetes-group-version-kind %s %s", r.gv, r.kind))
 		}
 	}
-	return judge(errors.Join(problems...))
+	return judgeAll(problems)
 }

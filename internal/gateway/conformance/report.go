@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -154,6 +155,16 @@ func judge(err error) finding {
 	default:
 		return fail(err)
 	}
+}
+
+// judgeAll is the finding that several errors amount to: a broken convention
+// fails the check, whatever else could not be checked.
+func judgeAll(all []error) finding {
+	broken := slices.DeleteFunc(slices.Clone(all), func(err error) bool { return err == nil || judge(err).outcome == Skip })
+	if len(broken) > 0 {
+		return fail(errors.Join(broken...))
+	}
+	return judge(errors.Join(all...))
 }
 
 // each asks the same of several resources. One that breaks the convention
