@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -21,6 +22,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/grpclog"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -47,6 +49,9 @@ func TestMain(m *testing.M) {
 	if c := os.Getenv(childConfig); c != "" {
 		os.Exit(child(c))
 	}
+	// etcd's server warns of every call that its end cut short, and the API
+	// server's storage, which is in this binary too, prints gRPC's warnings.
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	code := m.Run()
 	if lines := stopShared(); len(lines) > 0 {
 		fmt.Printf("FAIL: errors in the logs of servers that had a good day:\n%s\n", strings.Join(lines, "\n"))
