@@ -62,7 +62,8 @@ var rules = []rule{
 	{"internal/record", "the envelope between a journal and the state", []string{"internal/journal", "internal/mvcc"}, []string{"github.com/klauspost/compress/..."}},
 	{"internal/replica", "knows the journal's contract, no driver, and no API", []string{"internal/journal", "internal/notify", "internal/mvcc", "internal/record"}, []string{"golang.org/x/sync/..."}},
 	{"internal/fsck", "reads what replicas wrote", []string{"internal/journal", "internal/mvcc", "internal/record", "internal/replica"}, nil},
-	{"internal/etcdapi", "the etcd API over a replica, nothing else", []string{"internal/replica", "internal/mvcc"}, []string{"go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
+	{"internal/etcdapi", "the etcd API over a replica, nothing else", []string{"internal/mvcc", "internal/pipe", "internal/replica"}, []string{"go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
+	{"internal/pipe", "carries bytes within a process, whoever's they are", nil, nil},
 	{"internal/privatefile", "files for one user, of whoever keeps some", nil, nil},
 	{"internal/door", "stands before any HTTP server, and knows none", nil, []string{"golang.org/x/time/rate"}},
 	{"internal/weight", "counts what a text holds, whoever has it", nil, nil},
@@ -108,6 +109,7 @@ var bans = []struct {
 	{"github.com/aws/aws-sdk-go-v2/...", []string{"internal/journal/s3log", "internal/devstore"}, "cloud SDKs belong to drivers and notifiers"},
 	{"github.com/versity/versitygw/...", []string{"internal/devstore"}, "the object store is for xb dev only"},
 	{"go.etcd.io/etcd/server/v3/...", nil, "etcd's server is for tests only"},
+	{"google.golang.org/grpc/test/...", nil, "grpc's helpers for tests promise nothing to a product"},
 }
 
 func TestLayering(t *testing.T) {

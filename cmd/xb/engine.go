@@ -20,6 +20,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
@@ -124,7 +125,7 @@ type engine struct {
 	store     backend
 	replica   *replica.Replica
 	api       *etcdapi.Server
-	inProcess *etcdapi.InProcess
+	inProcess *pipe.Listener
 
 	lis    net.Listener // of --etcd-listen, or nil
 	lisTLS *tls.Config
@@ -142,7 +143,7 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 	if f.poll < time.Millisecond {
 		return nil, fmt.Errorf("--poll-interval is %v; want 1ms or more", f.poll)
 	}
-	e := &engine{journal: f.journal, inProcess: etcdapi.NewInProcess()}
+	e := &engine{journal: f.journal, inProcess: etcdapi.ListenInProcess()}
 	cfg := etcdapi.Config{Logger: log, SessionReads: f.reads == "session"}
 	var err error
 	if f.etcd.listen != "" {
@@ -217,7 +218,7 @@ func (e *engine) run(ctx context.Context) error {
 	go func() { replicaEnded <- e.replica.Run(below) }()
 
 	g, above := errgroup.WithContext(ctx)
-	g.Go(func() error { return e.api.Serve(above, e.inProcess.Listener()) })
+	g.Go(func() error { return e.api.Serve(above, e.inProcess) })
 	if e.lis != nil {
 		g.Go(func() error {
 			if e.lisTLS != nil {

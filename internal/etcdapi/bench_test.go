@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -46,6 +48,8 @@ func put1(b *testing.B, c *clientv3.Client, key, value string) {
 func each(b *testing.B, call func() error) {
 	b.ReportAllocs()
 	b.SetParallelism(8)
+	before := cpuTime(b)
+	defer func() { b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op") }()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			if err := call(); err != nil {
@@ -54,6 +58,15 @@ func each(b *testing.B, call func() error) {
 			}
 		}
 	})
+}
+
+// cpuTime is what this process has taken of the processors, its collector included.
+func cpuTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func inMemory(b *testing.B) *clientv3.Client { return newClient(b, nil) }

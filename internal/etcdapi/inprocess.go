@@ -1,30 +1,15 @@
 package etcdapi
 
-import (
-	"context"
-	"net"
+import "github.com/xbernetes/xbernetes/internal/pipe"
 
-	"google.golang.org/grpc/test/bufconn"
-)
-
-// InProcess connects clients in this process to a server, without a port.
-type InProcess struct {
-	lis *bufconn.Listener
-}
-
-// What a connection in process holds, in bytes: in each direction, and in the
-// server's reader. An API server opens one connection a resource, so it is not
-// much; but large lists go faster with more.
+// The buffers of a connection in process, in bytes: of the pipe in each
+// direction, and of the server's reader. They are small because an API server
+// opens a connection for each resource; large lists would go faster with more.
 const (
 	inProcessBuffer = 32 << 10
 	inProcessRead   = 8 << 10
 )
 
-// NewInProcess returns an in-process connection point.
-func NewInProcess() *InProcess { return &InProcess{lis: bufconn.Listen(inProcessBuffer)} }
-
-// Listener is what the server serves.
-func (p *InProcess) Listener() net.Listener { return p.lis }
-
-// Dial connects a client. It ends early when ctx does.
-func (p *InProcess) Dial(ctx context.Context) (net.Conn, error) { return p.lis.DialContext(ctx) }
+// ListenInProcess returns a listener for clients in this process, to be given to
+// Serve. Clients connect by its Dial; there is no port.
+func ListenInProcess() *pipe.Listener { return pipe.Listen(inProcessBuffer) }

@@ -42,9 +42,9 @@ func TestManyLeasesFarAway(t *testing.T) {
 			Notifier: notify.NewPolling(100*time.Millisecond, time.Second), Logger: testLogger(t),
 		})
 		background(t, r.Run)
-		p := etcdapi.NewInProcess()
+		p := etcdapi.ListenInProcess()
 		server := etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)})
-		background(t, func(ctx context.Context) error { return server.Serve(ctx, p.Listener()) })
+		background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
 		c := dial(t, p)
 
 		ids := make([]clientv3.LeaseID, leases)

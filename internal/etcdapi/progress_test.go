@@ -12,6 +12,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
@@ -56,13 +57,13 @@ func TestProgressOutrunsCompaction(t *testing.T) {
 }
 
 // serveIdly serves a new journal as xb does, and polls it as rarely.
-func serveIdly(t *testing.T) *etcdapi.InProcess {
+func serveIdly(t *testing.T) *pipe.Listener {
 	t.Helper()
 	notifier := notify.NewPolling(100*time.Millisecond, time.Second)
 	r := replica.New(replica.Config{Store: memlog.New(memlog.Options{}).Open(), Notifier: notifier, Logger: testLogger(t)})
 	background(t, r.Run)
-	p := etcdapi.NewInProcess()
+	p := etcdapi.ListenInProcess()
 	server := etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)})
-	background(t, func(ctx context.Context) error { return server.Serve(ctx, p.Listener()) })
+	background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
 	return p
 }

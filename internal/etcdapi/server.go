@@ -37,9 +37,9 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
@@ -132,7 +132,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 		return nil
 	}
 	opts := serverOptions(creds)
-	if _, ok := lis.(*bufconn.Listener); ok {
+	if _, ok := lis.(*pipe.Listener); ok {
 		opts = append(opts, grpc.ReadBufferSize(inProcessRead))
 	}
 	g := grpc.NewServer(opts...)

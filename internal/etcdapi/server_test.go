@@ -22,6 +22,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
@@ -57,20 +58,20 @@ func background(t testing.TB, f func(context.Context) error) {
 
 // startServer serves the etcd API over a replica on a new memory journal, and
 // returns the way to it.
-func startServer(t testing.TB, change func(*etcdapi.Config)) *etcdapi.InProcess {
+func startServer(t testing.TB, change func(*etcdapi.Config)) *pipe.Listener {
 	t.Helper()
 	cfg := etcdapi.Config{Replica: startReplica(t, memlog.New(memlog.Options{}).Open()), Logger: testLogger(t)}
 	if change != nil {
 		change(&cfg)
 	}
-	p := etcdapi.NewInProcess()
+	p := etcdapi.ListenInProcess()
 	server := etcdapi.New(cfg)
-	background(t, func(ctx context.Context) error { return server.Serve(ctx, p.Listener()) })
+	background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
 	return p
 }
 
 // dial returns etcd's own client of the server at p.
-func dial(t testing.TB, p *etcdapi.InProcess) *clientv3.Client {
+func dial(t testing.TB, p *pipe.Listener) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:   []string{"http://in-process"},
@@ -187,9 +188,9 @@ func TestSessionReads(t *testing.T) {
 	store := memlog.New(memlog.Options{})
 	broken := &outage{Store: store.Open()}
 	r := startReplica(t, broken)
-	p := etcdapi.NewInProcess()
+	p := etcdapi.ListenInProcess()
 	server := etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t), SessionReads: true})
-	background(t, func(ctx context.Context) error { return server.Serve(ctx, p.Listener()) })
+	background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
 	c := dial(t, p)
 	rev := put(t, c, "k", "v")
 	broken.down.Store(true)

@@ -59,8 +59,8 @@ func TestTwoListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := etcdapi.New(etcdapi.Config{Replica: startReplica(t, memlog.New(memlog.Options{}).Open()), Logger: testLogger(t)})
-	p := etcdapi.NewInProcess()
-	background(t, func(ctx context.Context) error { return server.Serve(ctx, p.Listener()) })
+	p := etcdapi.ListenInProcess()
+	background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
 	background(t, func(ctx context.Context) error {
 		return server.ServeTLS(ctx, lis, &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
 	})

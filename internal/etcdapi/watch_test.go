@@ -345,11 +345,11 @@ func TestProgressNotify(t *testing.T) {
 
 func TestWatchEndsWithTheServer(t *testing.T) {
 	r := startReplica(t, memlog.New(memlog.Options{}).Open())
-	p := etcdapi.NewInProcess()
+	p := etcdapi.ListenInProcess()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}).Serve(ctx, p.Listener())
+		ended <- etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}).Serve(ctx, p)
 	}()
 	s := watchStream(t, dial(t, p))
 	s.create(&pb.WatchCreateRequest{Key: []byte("k")})
@@ -376,9 +376,9 @@ func TestServeEndsWithTheReplica(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ran, served := make(chan error, 1), make(chan error, 1)
 	go func() { ran <- r.Run(ctx) }()
-	p := etcdapi.NewInProcess()
+	p := etcdapi.ListenInProcess()
 	go func() {
-		served <- etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}).Serve(t.Context(), p.Listener())
+		served <- etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}).Serve(t.Context(), p)
 	}()
 	c := dial(t, p)
 	put(t, c, "k", "v")
