@@ -44,6 +44,15 @@ var pages = map[string]page{
 		{starts: "xb gateway validate", runs: true},
 		{starts: "xb servicesync", skipped: "needs clusters with pods: test/servicesync has some"},
 	}},
+	"docs/server.md": {given: "export PATH=$PWD/bin:$PATH", blocks: []block{
+		{starts: "xb server", serves: "In another terminal"},
+		{starts: "export KUBECONFIG=", runs: true},
+		{starts: "# in the vendor's account", skipped: "needs a bucket and two AWS accounts: TestTwoAccounts has both in network namespaces"},
+		{starts: "xb etcd", serves: "Serving the etcd API"},
+		{starts: "kubectl get --raw", runs: true},
+		{starts: "xb fsck", runs: true},
+		{starts: "xb journal dump", runs: true},
+	}},
 	"docs/gateway.md": {given: "export PATH=$PWD/bin:$PATH", blocks: []block{
 		{starts: "xb server --data-dir one", serves: "Serving at"},
 		{starts: "export KUBECONFIG=~/", runs: true},
