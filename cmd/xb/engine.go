@@ -23,6 +23,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // engineFlags are what every command that serves a journal takes.
@@ -190,11 +191,11 @@ func replicaConfig(store backend, poll time.Duration, log *slog.Logger) replica.
 }
 
 // snapshotPolicy weighs a record by what it costs to read at a restart.
-func snapshotPolicy(remote bool) replica.SnapshotPolicy {
+func snapshotPolicy(remote bool) snapshot.Policy {
 	if remote {
-		return replica.SnapshotPolicy{EveryBytes: 16 << 20, RecordWeight: 16 << 10}
+		return snapshot.Policy{EveryBytes: 16 << 20, RecordWeight: 16 << 10}
 	}
-	return replica.SnapshotPolicy{EveryBytes: 64 << 20}
+	return snapshot.Policy{EveryBytes: 64 << 20}
 }
 
 func clientURL(lis net.Listener, tls *tls.Config) string {

@@ -9,7 +9,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/fsck"
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
-	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 func newJournalCommand(logs *logFlags) *cobra.Command {
@@ -95,7 +95,7 @@ accepted. Clients that watched the lost changes must list again.`,
 			if err != nil {
 				return err
 			}
-			dropped, err := replica.DropSnapshotsAbove(cmd.Context(), store, tail)
+			dropped, err := snapshot.DeleteAbove(cmd.Context(), store, tail)
 			if err != nil {
 				return err
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
-	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // cursor is a state on its way through a journal.
@@ -80,8 +80,8 @@ func (s *step) decode(body []byte) {
 	}
 }
 
-func (c *cursor) hash() (Hash, error) {
-	h, err := replica.HashState(c.state.Freeze(), c.chains.Last())
+func (c *cursor) hash(ctx context.Context) (Hash, error) {
+	h, err := snapshot.Hash(ctx, c.state.Freeze(), c.chains.Last())
 	return Hash(h), err
 }
 
@@ -111,7 +111,7 @@ func (c *checker) tryResume(ctx context.Context, after journal.Slot) (cur *curso
 		if err != nil {
 			return nil, dropped, err
 		}
-		content, err := replica.LoadSnapshot(ctx, c.store, c.id, sn.Slot)
+		content, err := snapshot.Load(ctx, c.store, c.id, sn.Slot)
 		if badSnapshot(err) {
 			dropped = true
 			continue
@@ -120,7 +120,7 @@ func (c *checker) tryResume(ctx context.Context, after journal.Slot) (cur *curso
 			return nil, dropped, err
 		}
 		c.hashes[sn.Slot] = content.Hash // as it claims: marks may confirm it
-		c.weight = 0
+		c.due = snapshot.NewSchedule(c.opts.Policy)
 		return &cursor{c.id, content.State, content.Chains}, dropped, nil
 	}
 	return nil, dropped, nil
@@ -171,7 +171,7 @@ func (c *checker) checkLateMarks(ctx context.Context) error {
 		}
 		cur := newCursor(c.id)
 		if sp.start > 0 {
-			content, err := replica.LoadSnapshot(ctx, c.store, c.id, sp.start)
+			content, err := snapshot.Load(ctx, c.store, c.id, sp.start)
 			if badSnapshot(err) { // dropped since
 				c.report.UncheckedMarks += len(c.late)
 				continue
@@ -203,7 +203,7 @@ func (c *checker) markAgain(ctx context.Context, cur *cursor, last journal.Slot)
 			if marks == nil {
 				continue
 			}
-			h, err := cur.hash()
+			h, err := cur.hash(ctx)
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/record"
-	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 var exhaustive = flag.Bool("exhaustive", false, "flip every bit of the journal, not one of each byte")
@@ -34,9 +34,9 @@ func fileJournal(t *testing.T, dir string) (records []int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := replica.SnapshotPolicy{EveryBytes: 5 << 10}
+	policy := snapshot.Policy{EveryBytes: 5 << 10}
 	r, stop := serve(t, store, policy)
-	weight, marks := int64(0), 0
+	schedule, marks := snapshot.NewSchedule(policy), 0
 	take := func() bool { // in the next record, if there is one
 		recs, err := store.Read(t.Context(), journal.Slot(len(records)+1), 1)
 		if err != nil {
@@ -44,7 +44,14 @@ func fileJournal(t *testing.T, dir string) (records []int) {
 		}
 		for _, rec := range recs {
 			records = append(records, len(rec))
-			weight += policy.Weight(len(rec))
+			if h, body, err := record.Parse(rec); err == nil && h.Kind == record.Snapshot {
+				m, err := record.ParseSnapshotMark(body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				schedule.Marked(m.Slot)
+			}
+			schedule.Applied(len(rec))
 		}
 		return len(recs) > 0
 	}
@@ -55,8 +62,8 @@ func fileJournal(t *testing.T, dir string) (records []int) {
 		}
 		propose(t, r, req)
 		take()
-		if policy.Due(weight, 0) {
-			weight = 0
+		if schedule.Due(0) {
+			schedule.Taken()
 			marks++
 			for !take() { // until the snapshot is stored, and says so
 				runtime.Gosched()

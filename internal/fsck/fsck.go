@@ -12,7 +12,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/record"
-	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // Options are what a check may be told. The zero value is ready for use.
@@ -21,7 +21,7 @@ type Options struct {
 	Progress func(Progress)
 	// Policy is the snapshot policy of the servers that wrote the journal. It
 	// is a hint: where it is wrong, some slots are read twice.
-	Policy replica.SnapshotPolicy
+	Policy snapshot.Policy
 }
 
 // Progress is how far a check has come.
@@ -53,6 +53,7 @@ func Check(ctx context.Context, store journal.Store, opts Options) (*Report, err
 		writers: newWriterTable(),
 		hashes:  map[journal.Slot]Hash{},
 		late:    map[journal.Slot][]mark{},
+		due:     snapshot.NewSchedule(opts.Policy),
 	}
 	c.report.Journal = c.id.String()
 	err := c.run(ctx)
@@ -76,11 +77,10 @@ type checker struct {
 	hashes map[journal.Slot]Hash   // of the state, computed by applying slots
 	late   map[journal.Slot][]mark // by the slot they name; it was passed without hashing
 	spans  []span
-	weight int64        // of the records since the last slot that was due for a snapshot, or the last mark
-	owed   bool         // no mark has come since such a slot
-	bytes  int64        // of the records read in this phase
-	floor  journal.Slot // the highest that a floor record names
-	ended  bool         // the tail was reached
+	due    snapshot.Schedule // of the slots that are hashed because a mark may name them later
+	bytes  int64             // of the records read in this phase
+	floor  journal.Slot      // the highest that a floor record names
+	ended  bool              // the tail was reached
 }
 
 // span is a run of slots that were applied one after the other.
@@ -143,7 +143,7 @@ func (c *checker) checkSlots(ctx context.Context) error {
 			c.report.add(Finding{Severity: Error, Code: CorruptSlot, Slot: gone, Message: err.Error()})
 		case !errors.Is(err, journal.ErrTrimmed):
 			c.ended = err == nil
-			return errors.Join(err, c.report.stateAt(cur))
+			return errors.Join(err, c.report.stateAt(ctx, cur))
 		}
 		trimmed := errors.Is(err, journal.ErrTrimmed)
 		next, err := c.resume(ctx, cur.slot())
@@ -156,7 +156,7 @@ func (c *checker) checkSlots(ctx context.Context) error {
 		if next == nil {
 			c.report.add(Finding{Severity: Error, Code: NoWayOn, Slot: gone,
 				Message: "no usable snapshot lies behind this slot: neither it nor what follows can be applied"})
-			return c.report.stateAt(cur)
+			return c.report.stateAt(ctx, cur)
 		}
 		c.report.add(Finding{Severity: Info, Code: ResumedAt, Slot: next.slot(),
 			Message: fmt.Sprintf("slots %d to %d were not applied; the check goes on from the snapshot at slot %d", gone, next.slot(), next.slot())})
@@ -175,7 +175,7 @@ func (c *checker) walk(ctx context.Context, cur *cursor) error {
 			s := cur.apply(rec)
 			c.spans[len(c.spans)-1].end = s.slot
 			c.note(&s)
-			if err := c.hash(cur, &s); err != nil {
+			if err := c.hash(ctx, cur, &s); err != nil {
 				return err
 			}
 		}
@@ -254,20 +254,20 @@ func (c *checker) noteVoid(s *step) {
 }
 
 // hash computes the hash of the state where something names it, or may later.
-func (c *checker) hash(cur *cursor, s *step) error {
+func (c *checker) hash(ctx context.Context, cur *cursor, s *step) error {
 	slot := s.slot
-	c.weight += c.opts.Policy.Weight(s.size)
-	due := c.opts.Policy.Due(c.weight, cur.state.Bytes()) || c.owed && c.opts.Policy.Due(replica.RetrySnapshot*c.weight, cur.state.Bytes())
-	switch {
-	case due:
-		c.weight, c.owed = 0, true
-	case s.void == nil && s.head.Kind == record.Snapshot:
-		c.weight, c.owed = 0, false
+	if s.void == nil && s.head.Kind == record.Snapshot {
+		c.due.Marked(s.mark.Slot)
+	}
+	c.due.Applied(s.size)
+	due := c.due.Due(cur.state.Bytes())
+	if due {
+		c.due.Taken()
 	}
 	if !due && !slices.ContainsFunc(c.report.Snapshots, func(sn Snapshot) bool { return sn.Slot == slot }) {
 		return nil
 	}
-	h, err := cur.hash()
+	h, err := cur.hash(ctx)
 	c.hashes[slot] = h
 	return err
 }

@@ -22,10 +22,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // serve runs a replica on store until the test ends, or stop is called.
-func serve(t *testing.T, store journal.Store, policy replica.SnapshotPolicy) (r *replica.Replica, stop func()) {
+func serve(t *testing.T, store journal.Store, policy snapshot.Policy) (r *replica.Replica, stop func()) {
 	t.Helper()
 	r = replica.New(replica.Config{
 		Store:     store,
@@ -108,8 +109,8 @@ func text(t *testing.T, r *fsck.Report) string {
 // TestCheckAgreesWithReplicas holds the outcome against that of two replicas,
 // which took snapshots at slots that the check guesses, or does not guess.
 func TestCheckAgreesWithReplicas(t *testing.T) {
-	policy := replica.SnapshotPolicy{EveryBytes: 6 << 10}
-	for name, guess := range map[string]replica.SnapshotPolicy{"guessed": policy, "read twice": {}} {
+	policy := snapshot.Policy{EveryBytes: 6 << 10}
+	for name, guess := range map[string]snapshot.Policy{"guessed": policy, "read twice": {}} {
 		t.Run(name, func(t *testing.T) {
 			store := memlog.New(memlog.Options{})
 			a, stop := serve(t, store.Open(), policy)
@@ -162,7 +163,7 @@ func TestCheckAgreesWithReplicas(t *testing.T) {
 // TestCheckBesideServers checks again and again while servers write, snapshot,
 // and drop snapshots.
 func TestCheckBesideServers(t *testing.T) {
-	policy := replica.SnapshotPolicy{EveryBytes: 2 << 10}
+	policy := snapshot.Policy{EveryBytes: 2 << 10}
 	store := memlog.New(memlog.Options{})
 	r, _ := serve(t, store.Open(), policy)
 	done := make(chan struct{})

@@ -1,6 +1,7 @@
 package fsck
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -201,7 +202,7 @@ func Unopened(err error) *Report {
 }
 
 // stateAt notes the state that cur has come to.
-func (r *Report) stateAt(cur *cursor) (err error) {
+func (r *Report) stateAt(ctx context.Context, cur *cursor) (err error) {
 	v := cur.state.View()
 	r.LastSlot, r.Revision, r.Compacted = v.Slot(), v.Revision(), v.Compacted()
 	all, err := v.Read(mvcc.KeyRange{End: mvcc.FromKey}, mvcc.ReadOptions{CountOnly: true})
@@ -211,7 +212,7 @@ func (r *Report) stateAt(cur *cursor) (err error) {
 	r.Keys, r.StateSize = all.Count, cur.state.Bytes()
 	cur.state.Leases(func(mvcc.LeaseID, int64, journal.Slot) { r.Leases++ })
 	r.Chain = Hash(cur.chains.Last())
-	r.StateHash, err = cur.hash()
+	r.StateHash, err = cur.hash(ctx)
 	return err
 }
 

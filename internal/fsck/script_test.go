@@ -20,7 +20,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
-	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // testID is the ID of every journal in the scripts.
@@ -122,7 +122,7 @@ func (b *bench) append(rec []byte) journal.Slot {
 		b.state.Skip(slot)
 	}
 	if b.hashes != nil {
-		if b.hashes[slot], err = replica.HashState(b.state.Freeze(), b.chains.Last()); err != nil {
+		if b.hashes[slot], err = snapshot.Hash(b.t.Context(), b.state.Freeze(), b.chains.Last()); err != nil {
 			b.t.Fatal(err)
 		}
 	}

@@ -9,13 +9,13 @@ import (
 	"strings"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
-	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // badSnapshot says whether err is the snapshot's fault, not that of the way to
 // the store.
 func badSnapshot(err error) bool {
-	return errors.Is(err, replica.ErrBadSnapshot) || errors.Is(err, journal.ErrNoBlob) || errors.Is(err, journal.ErrCorrupt)
+	return errors.Is(err, snapshot.ErrBad) || errors.Is(err, journal.ErrNoBlob) || errors.Is(err, journal.ErrCorrupt)
 }
 
 // checkSnapshots loads every snapshot, one at a time, and looks for blobs that
@@ -54,21 +54,21 @@ type loaded struct {
 // that one is not there any more.
 func (c *checker) loadSnapshots(ctx context.Context, names []string) (out loaded, dropped bool, err error) {
 	out = loaded{snapshots: []Snapshot{}, blobs: map[string]bool{}}
-	slots := replica.SnapshotSlots(names)
+	slots := snapshot.Slots(names)
 	slices.Reverse(slots)
 	for _, slot := range slots {
-		blobs, err := replica.SnapshotBlobs(ctx, c.store, slot)
-		for _, name := range blobs {
-			out.blobs[name] = true
-		}
-		var content replica.Loaded
+		manifest, err := snapshot.ReadManifest(ctx, c.store, slot)
+		var content snapshot.Loaded
 		if err == nil {
-			content, err = replica.LoadSnapshot(ctx, c.store, c.id, slot)
+			for _, name := range manifest.Blobs() {
+				out.blobs[name] = true
+			}
+			content, err = snapshot.Load(ctx, c.store, c.id, slot)
 		}
 		sn := Snapshot{Slot: slot, Hash: content.Hash, Status: Unverified}
 		switch {
-		case slices.Contains(names, replica.DisputeOf(slot)):
-			out.blobs[replica.DisputeOf(slot)] = true
+		case slices.Contains(names, snapshot.DisputeOf(slot)):
+			out.blobs[snapshot.DisputeOf(slot)] = true
 			sn.Status = Disputed
 			out.findings = append(out.findings, Finding{Severity: Warning, Code: SnapshotDisputed, Slot: slot,
 				Message: "a server that made this state anew from the journal says that the snapshot is wrong"})
@@ -92,12 +92,12 @@ func (c *checker) loadSnapshots(ctx context.Context, names []string) (out loaded
 // dropped says whether running servers have deleted the snapshot meanwhile, or
 // are about to: its parts go before its manifest does.
 func (c *checker) dropped(ctx context.Context, slot journal.Slot, cause error) bool {
-	names, err := c.store.ListBlobs(ctx, replica.SnapshotPrefix)
+	names, err := c.store.ListBlobs(ctx, snapshot.Prefix)
 	if err != nil {
 		return false
 	}
-	i := slices.Index(replica.SnapshotSlots(names), slot) // how many are newer
-	return i < 0 || i >= replica.KeepSnapshots && errors.Is(cause, journal.ErrNoBlob)
+	i := slices.Index(snapshot.Slots(names), slot) // how many are newer
+	return i < 0 || i >= snapshot.Keep && errors.Is(cause, journal.ErrNoBlob)
 }
 
 // reportOrphans reports blobs that belong to no snapshot, once a folder.
@@ -105,7 +105,7 @@ func (c *checker) reportOrphans(names []string, whole map[string]bool) {
 	bad := map[string]bool{} // what belongs to a snapshot that cannot be read is not known
 	newest := ""
 	for _, sn := range c.report.Snapshots {
-		newest = fmt.Sprintf("%s%020d/", replica.SnapshotPrefix, uint64(sn.Slot))
+		newest = snapshot.Folder(sn.Slot)
 		bad[newest] = sn.Status == Unusable
 	}
 	folders := map[string]int{}
@@ -117,7 +117,7 @@ func (c *checker) reportOrphans(names []string, whole map[string]bool) {
 	for dir, n := range sorted(folders) {
 		f := Finding{Severity: Warning, Code: OrphanBlobs, Blob: dir, Message: fmt.Sprintf("%s of no snapshot", count(n, "blob"))}
 		switch {
-		case !strings.HasPrefix(dir, replica.SnapshotPrefix):
+		case !strings.HasPrefix(dir, snapshot.Prefix):
 			f.Severity, f.Code, f.Message = Info, UnknownBlobs, fmt.Sprintf("%s that xb did not write", count(n, "blob"))
 		case dir > newest:
 			f.Severity, f.Message = Info, f.Message+" yet: one is being written, or a server ended while it wrote one"

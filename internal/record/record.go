@@ -191,7 +191,7 @@ func Parse(b []byte) (h Header, body []byte, err error) {
 // SnapshotMark is the body of a Snapshot record.
 type SnapshotMark struct {
 	Slot journal.Slot
-	Hash [sha256.Size]byte // of the state's canonical encoding, see replica
+	Hash [sha256.Size]byte // of the state's canonical form, see snapshot.Hash
 }
 
 // Append appends the mark's bytes to dst: slot 8, hash 32.

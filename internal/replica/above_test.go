@@ -12,6 +12,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // beside is a journal with the blobs of another: what putting back an old copy of
@@ -35,11 +36,11 @@ func TestSnapshotAboveTheTail(t *testing.T) {
 	whole := memlog.New(memlog.Options{})
 	r, stop := start(t, whole.Open(), func(c *replica.Config) { c.Snapshots.EveryBytes = 4 << 10 })
 	stored := func() journal.Slot {
-		names, err := whole.Open().ListBlobs(t.Context(), replica.SnapshotPrefix)
+		names, err := whole.Open().ListBlobs(t.Context(), snapshot.Prefix)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return append(replica.SnapshotSlots(names), 0)[0]
+		return append(snapshot.Slots(names), 0)[0]
 	}
 	for i := 0; stored() <= 5; i++ {
 		propose(t, r, put(fmt.Sprintf("k%d", i%10), fmt.Sprint(i)))
@@ -66,7 +67,7 @@ func TestSnapshotAboveTheTail(t *testing.T) {
 	if !errors.Is(err, replica.ErrLostEnd) {
 		t.Fatalf("Run = %v, want it to say what is missing", err)
 	}
-	if dropped, err := replica.DropSnapshotsAbove(t.Context(), whole.Open(), 5); err != nil || len(dropped) == 0 {
+	if dropped, err := snapshot.DeleteAbove(t.Context(), whole.Open(), 5); err != nil || len(dropped) == 0 {
 		t.Fatalf("dropped the snapshots of slots %v, %v", dropped, err)
 	}
 	if r := run(t, beside{short.Open(), whole.Open()}, nil); propose(t, r, put("on", "v")).Revision > 10 {

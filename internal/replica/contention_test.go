@@ -18,6 +18,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // distant is a journal that is a round trip away, and counts what it is asked.
@@ -90,7 +91,7 @@ func crowd(t *testing.T, distances ...time.Duration) (store *memlog.Store, write
 			Notifier:  notify.NewPolling(100*time.Millisecond, time.Second),
 			Logger:    slog.New(slog.DiscardHandler),
 			Timeout:   time.Minute,
-			Snapshots: replica.SnapshotPolicy{EveryBytes: 1 << 40}, // none: its compressor is shared with other tests
+			Snapshots: snapshot.Policy{EveryBytes: 1 << 40}, // none: its compressor is shared with other tests
 		})
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(ctx) }()

@@ -15,6 +15,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // alone is a journal that this process has to itself.
@@ -77,17 +78,17 @@ func crashLoop(t *testing.T) {
 	propose(t, r, put("k", "v"))
 	time.Sleep(time.Second)
 	stop()
-	names, err := store.Open().ListBlobs(t.Context(), replica.SnapshotPrefix)
+	names, err := store.Open().ListBlobs(t.Context(), snapshot.Prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slots := replica.SnapshotSlots(names)
+	slots := snapshot.Slots(names)
 	for _, slot := range slots {
-		blobs, err := replica.SnapshotBlobs(t.Context(), store.Open(), slot)
+		m, err := snapshot.ReadManifest(t.Context(), store.Open(), slot)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range blobs {
+		for _, name := range m.Blobs() {
 			names = without(names, name)
 		}
 	}
@@ -118,17 +119,17 @@ func missedSnapshot(t *testing.T) {
 	r, stop := start(t, a, func(c *replica.Config) { c.Snapshots.EveryBytes = 256 << 10 })
 	defer stop()
 	slots := func() []journal.Slot {
-		names, err := a.ListBlobs(t.Context(), replica.SnapshotPrefix)
+		names, err := a.ListBlobs(t.Context(), snapshot.Prefix)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(names) == 0 {
 			return nil
 		}
-		return replica.SnapshotSlots(names)
+		return snapshot.Slots(names)
 	}
 	tried := func() bool {
-		names, _ := a.ListBlobs(t.Context(), replica.SnapshotPrefix)
+		names, _ := a.ListBlobs(t.Context(), snapshot.Prefix)
 		return len(names) > 0
 	}
 	writes := 0

@@ -10,6 +10,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // A snapshot is one replica's word, and a replica may be wrong: a bit of its
@@ -31,19 +32,13 @@ type mark struct {
 // keptMarks is how many of the last marks are remembered.
 const keptMarks = 16
 
-// disputedName is the blob, beside a snapshot's manifest, that says not to start
-// from it. What it holds is for people.
-const disputedName = "disputed"
-
 // marked takes in a mark of the journal.
 func (s *snapshots) marked(l *loop, m mark) error {
 	if len(s.marks) == keptMarks {
 		s.marks = slices.Delete(s.marks, 0, 1)
 	}
 	s.marks = append(s.marks, m)
-	if m.Slot > s.named {
-		s.weight, s.owed, s.named = 0, false, m.Slot
-	}
+	s.schedule.Marked(m.Slot)
 	return s.judge(l, m.Slot)
 }
 
@@ -112,8 +107,8 @@ func (l *loop) check(slot journal.Slot, own [sha256.Size]byte) error {
 	if err != nil {
 		return err
 	}
-	for _, newer := range undisputed(names) {
-		m, err := readManifest(l.ctx, l.cfg.Store, newer)
+	for _, newer := range snapshot.Undisputed(names) {
+		m, err := snapshot.ReadManifest(l.ctx, l.cfg.Store, newer)
 		if newer > slot && (err != nil || m.Hash != fmt.Sprintf("%x", known[newer].sum)) {
 			l.dispute(newer)
 		}
@@ -126,7 +121,7 @@ func (l *loop) check(slot journal.Slot, own [sha256.Size]byte) error {
 
 // dispute says beside a snapshot that nobody should start from it.
 func (l *loop) dispute(slot journal.Slot) {
-	name := DisputeOf(slot)
+	name := snapshot.DisputeOf(slot)
 	if err := l.cfg.Store.PutBlob(l.ctx, name, fmt.Appendf(nil, "writer %016x\n", uint64(l.writer))); err != nil && l.ctx.Err() == nil {
 		l.log.Warn("a wrong snapshot could not be marked; delete it by hand", "slot", uint64(slot), "blob", name, "error", err)
 	}
@@ -140,7 +135,7 @@ func (l *loop) recompute(slot journal.Slot) (hash [sha256.Size]byte, err error) 
 		return hash, err
 	}
 	state, chains := mvcc.New(), record.NewChains(l.info.ID)
-	for _, below := range undisputed(names) {
+	for _, below := range snapshot.Undisputed(names) {
 		if below >= slot {
 			continue
 		}
@@ -165,7 +160,7 @@ func (l *loop) recompute(slot journal.Slot) (hash [sha256.Size]byte, err error) 
 			replay(state, chains, l.info.ID, rec)
 		}
 	}
-	return HashState(state.Freeze(), chains.Last())
+	return snapshot.Hash(l.ctx, state.Freeze(), chains.Last())
 }
 
 // replay applies the record of the next slot, for its state alone.
@@ -181,14 +176,6 @@ func replay(state *mvcc.State, chains *record.Chains, id journal.ID, rec []byte)
 		}
 	}
 	state.Skip(slot)
-}
-
-// undisputed returns the slots of the snapshots among the names of blobs that
-// nobody disputes, newest first.
-func undisputed(names []string) []journal.Slot {
-	return slices.DeleteFunc(SnapshotSlots(names), func(slot journal.Slot) bool {
-		return slices.Contains(names, DisputeOf(slot))
-	})
 }
 
 // agrees says whether this replica has computed what the newest mark says: every
@@ -253,6 +240,3 @@ func (s *snapshots) sure(l *loop) journal.Slot {
 	}
 	return 0
 }
-
-// DisputeOf is the blob that says not to start from the snapshot at slot.
-func DisputeOf(slot journal.Slot) string { return snapshotDir(slot) + disputedName }

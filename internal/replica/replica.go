@@ -14,6 +14,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // The closed set of errors beside mvcc's that a caller acts on.
@@ -60,7 +61,7 @@ type Config struct {
 	// Attempt bounds one call on the journal, which is then repeated; 0 for 15 s.
 	Attempt time.Duration
 	// Snapshots says when the state is written beside the journal.
-	Snapshots SnapshotPolicy
+	Snapshots snapshot.Policy
 	// Trim lets the replica delete the records before the oldest snapshot that
 	// is kept. Only the party that owns the journal may.
 	Trim bool
@@ -273,7 +274,7 @@ func (r *Replica) call(ctx context.Context, f func(*loop)) error {
 func (r *Replica) Hash(ctx context.Context) (slot journal.Slot, hash [32]byte, err error) {
 	callErr := r.call(ctx, func(l *loop) {
 		slot = l.state.Slot()
-		hash, err = HashState(l.state.Freeze(), l.chains.Last())
+		hash, err = snapshot.Hash(ctx, l.state.Freeze(), l.chains.Last())
 	})
 	return slot, hash, errors.Join(callErr, err)
 }

@@ -3,65 +3,25 @@ package replica
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
-	"strconv"
-	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
-
-// SnapshotPolicy says at which slots replicas take a snapshot. It looks at
-// the journal only, so all replicas with one policy choose the same slots;
-// the one that wrote the record there stores the snapshot, the others check.
-type SnapshotPolicy struct {
-	// EveryBytes is how much journal lies between two snapshots at least; the
-	// size of the state, if that is more. 0 for 16 MiB.
-	EveryBytes int64
-	// RecordWeight is added to every record's length: what reading one more
-	// record costs at a restart, in bytes. 0 for 256.
-	RecordWeight int64
-}
-
-const (
-	defaultEveryBytes   = 16 << 20
-	defaultRecordWeight = 256
-	manifestName        = "manifest.json"
-	loaders             = 8
-)
-
-// manifest describes a snapshot; it is stored last.
-type manifest struct {
-	Format  int          `json:"format"`
-	Journal string       `json:"journal"`
-	Slot    journal.Slot `json:"slot"`
-	// Hash is SHA-256 over the chain at the slot and the SHA-256 of each part.
-	Hash   string   `json:"hash"`
-	Chains string   `json:"chains"` // blob: the chains of the last slots
-	Parts  []string `json:"parts"`  // blobs: the parts, compressed
-}
 
 // snapshots is the loop's part in taking and checking snapshots.
 type snapshots struct {
-	// weight is of the journal since the last snapshot slot, or since the last
-	// mark, whichever is later: marks bring replicas into step that were not.
-	weight  int64
-	owed    bool         // no mark has come since the last snapshot slot
-	named   journal.Slot // the highest that a mark has named
-	late    bool         // a snapshot is due at the next record of ours
-	looked  bool         // whether the start had much to replay
-	working bool         // a snapshot is being made or hashed
-	done    chan snapshot
-	own     map[journal.Slot]ownHash
-	marks   []mark // the last that the journal holds, oldest first
+	schedule snapshot.Schedule
+	late     bool // a snapshot is due at the next record of ours
+	looked   bool // whether the start had much to replay
+	working  bool // a snapshot is being made or hashed
+	done     chan taken
+	own      map[journal.Slot]ownHash
+	marks    []mark // the last that the journal holds, oldest first
 	// stored are the last that this replica stored, or is about to.
 	stored   []journal.Slot
 	checking bool // whether this replica is wrong: it stores none meanwhile
@@ -76,40 +36,31 @@ type ownHash struct {
 	checking, confirmed bool
 }
 
-// snapshot is what making one came to.
-type snapshot struct {
-	slot    journal.Slot
-	hash    [sha256.Size]byte
-	hashed  bool // hash is that of the state
-	stored  bool
-	checked bool  // what was stored was read back
-	err     error // of hashing or storing it
+// taken is what taking a snapshot came to.
+type taken struct {
+	slot     journal.Slot
+	hash     [sha256.Size]byte
+	hashed   bool // hash is that of the state
+	stored   bool
+	readable bool  // what was stored was read back
+	err      error // of hashing or storing it
 }
-
-// RetrySnapshot divides the journal between two snapshots: after that part of it one
-// that was missed is due again, and a start that has as much to replay takes one.
-const RetrySnapshot = 4
 
 // passed notes that a slot was applied, with a record of so many bytes, and takes a
 // snapshot if one is due. It is stored if the record was mine.
 func (s *snapshots) passed(l *loop, size int, mine bool) {
-	s.weight += l.cfg.Snapshots.Weight(size)
+	s.schedule.Applied(size)
 	if l.ready {
 		s.look(l)
 	}
-	switch bytes := l.state.Bytes(); {
-	case l.cfg.Snapshots.Due(s.weight, bytes):
-	case s.owed && l.cfg.Snapshots.Due(RetrySnapshot*s.weight, bytes):
-	case s.late && mine && !s.working:
-	default:
-		return
+	if s.schedule.Due(l.state.Bytes()) || s.late && mine && !s.working {
+		s.take(l, mine)
 	}
-	s.take(l, mine)
 }
 
 // take takes a snapshot of the state as it stands.
 func (s *snapshots) take(l *loop, store bool) {
-	s.weight, s.owed = 0, true
+	s.schedule.Taken()
 	if s.late = s.working && (store || s.late); s.working {
 		return // one that was to be stored is, once the one under way is done
 	}
@@ -120,8 +71,10 @@ func (s *snapshots) take(l *loop, store bool) {
 	frozen, chains, sure := l.state.Freeze(), l.chains.Clone(), s.sure(l)
 	l.group.Go(func() error {
 		out := l.takeSnapshot(l.ctx, frozen, chains, store)
-		if out.checked {
-			l.dropSnapshots(l.ctx, min(out.slot, sure))
+		if out.readable {
+			if err := snapshot.DeleteOld(l.ctx, l.cfg.Store, min(out.slot, sure)); err != nil {
+				l.log.Debug("old snapshots stay", "error", err)
+			}
 		}
 		select {
 		case s.done <- out:
@@ -138,7 +91,7 @@ func (s *snapshots) take(l *loop, store bool) {
 func (s *snapshots) look(l *loop) {
 	if !s.looked {
 		s.looked = true
-		s.late = s.late || s.owed || l.cfg.Snapshots.Due(RetrySnapshot*s.weight, l.state.Bytes())
+		s.late = s.late || s.schedule.Missed(l.state.Bytes())
 	}
 	if s.late && !s.working && l.info.Exclusive {
 		s.take(l, true)
@@ -146,7 +99,7 @@ func (s *snapshots) look(l *loop) {
 }
 
 // onSnapshot takes in the hash that this replica computed.
-func (l *loop) onSnapshot(out snapshot) error {
+func (l *loop) onSnapshot(out taken) error {
 	s := &l.snaps
 	s.working = false
 	if out.err != nil {
@@ -170,154 +123,30 @@ func (l *loop) onSnapshot(out snapshot) error {
 }
 
 // takeSnapshot hashes a state and, if store is set, stores it.
-func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *record.Chains, store bool) snapshot {
-	out := snapshot{slot: f.View.Slot()}
-	m := manifest{Format: journal.FormatVersion, Journal: r.info.ID.String(), Slot: out.slot}
-	dir := snapshotDir(out.slot)
-	put := func(raw []byte) (string, error) {
-		data := record.Compress(nil, raw)
-		sum := sha256.Sum256(data)
-		name := dir + hex.EncodeToString(sum[:])
-		return name, r.cfg.Store.PutBlob(ctx, name, data)
-	}
-	hash := newStateHash(chains.Last())
-	out.err = f.Parts(func(part []byte) error {
-		hash.add(part)
-		if !store {
-			return ctx.Err()
-		}
-		if len(m.Parts) == maxParts {
-			return fmt.Errorf("the state is larger than %d parts of a snapshot", maxParts)
-		}
-		name, err := put(part)
-		m.Parts = append(m.Parts, name)
-		return err
-	})
-	if out.err != nil {
-		return out
-	}
-	out.hash, out.hashed = hash.sum(), true
+func (r *Replica) takeSnapshot(ctx context.Context, f *mvcc.Frozen, chains *record.Chains, store bool) taken {
+	out := taken{slot: f.View.Slot()}
 	if !store {
+		out.hash, out.err = snapshot.Hash(ctx, f, chains.Last())
+		out.hashed = out.err == nil
 		return out
 	}
-	if m.Chains, out.err = put(chains.Append(nil)); out.err != nil {
-		return out
-	}
-	m.Hash = hex.EncodeToString(out.hash[:])
-	data, err := json.Marshal(m)
+	written, err := snapshot.Write(ctx, r.cfg.Store, r.info.ID, f, chains)
+	out.hash, out.hashed, out.stored, out.err = written.Hash, written.Hashed, err == nil, err
 	if err != nil {
-		out.err = err
 		return out
 	}
-	if out.err = r.cfg.Store.PutBlob(ctx, dir+manifestName, data); out.err != nil {
-		return out
-	}
-	out.stored = true
-	err = checkSnapshot(ctx, r.cfg.Store, &m)
-	if out.checked = err == nil; err != nil && ctx.Err() == nil {
+	if err := written.ReadBack(ctx, r.cfg.Store); err == nil {
+		out.readable = true
+	} else if ctx.Err() == nil {
 		r.log.Warn("snapshot cannot be read back; older ones stay", "slot", uint64(out.slot), "error", err)
 	}
 	return out
 }
 
-// checkSnapshot reads back what takeSnapshot stored, a part at a time.
-func checkSnapshot(ctx context.Context, blobs journal.Blobs, m *manifest) error {
-	if _, err := getPart(ctx, blobs, m.Chains, maxChains); err != nil {
-		return err
-	}
-	for i, name := range m.Parts {
-		b, err := getPart(ctx, blobs, name, maxPart(i))
-		if err != nil {
-			return err
-		}
-		if i == 0 {
-			continue // it is not of keys
-		}
-		if _, err := mvcc.ParsePart(b); err != nil {
-			return fmt.Errorf("%s: %w: %w", name, ErrBadSnapshot, err)
-		}
-	}
-	return nil
-}
-
-// dropSnapshots deletes all but the last snapshots, as far as it may. What is not
-// older than sure stays: nothing else is known to be right.
-func (r *Replica) dropSnapshots(ctx context.Context, sure journal.Slot) {
-	names, err := r.cfg.Store.ListBlobs(ctx, SnapshotPrefix)
-	if err != nil {
-		return
-	}
-	slots := undisputed(names)
-	if len(slots) <= KeepSnapshots {
-		return
-	}
-	oldest := snapshotDir(min(slots[KeepSnapshots-1], sure))
-	old := slices.DeleteFunc(names, func(name string) bool { return name >= oldest })
-	manifestsFirst(old)
-	for _, name := range old {
-		if err := r.cfg.Store.DeleteBlob(ctx, name); err != nil {
-			r.log.Debug("old snapshot stays", "blob", name, "error", err)
-			return
-		}
-	}
-}
-
-// dropOrphans deletes blobs of snapshots that were never whole: what a server leaves
-// behind that ends while it stores one. Only where nobody else can be storing one.
-func (l *loop) dropOrphans() {
-	names, err := l.cfg.Store.ListBlobs(l.ctx, SnapshotPrefix)
-	if err != nil {
-		return // the next start looks again
-	}
-	whole := map[string]bool{}
-	for _, slot := range SnapshotSlots(names) {
-		whole[snapshotDir(slot)] = true
-	}
-	for _, name := range names {
-		if dir, _ := path.Split(name); !whole[dir] {
-			if err := l.cfg.Store.DeleteBlob(l.ctx, name); err != nil {
-				l.log.Debug("a blob of no snapshot stays", "blob", name, "error", err)
-			}
-		}
-	}
-}
-
-// manifestsFirst puts the names of blobs into the order in which they are deleted: a
-// snapshot without a manifest is none.
-func manifestsFirst(names []string) {
-	slices.SortStableFunc(names, func(a, b string) int {
-		return strings.Compare(path.Base(b), path.Base(a)) // hashes sort below "manifest.json"
-	})
-}
-
-func snapshotDir(slot journal.Slot) string {
-	return fmt.Sprintf("%s%020d/", SnapshotPrefix, uint64(slot))
-}
-
-// SnapshotSlots returns the slots of the snapshots whose manifests are among
-// the names of blobs, newest first.
-func SnapshotSlots(names []string) []journal.Slot {
-	var slots []journal.Slot
-	for _, name := range names {
-		if dir, file := path.Split(name); file == manifestName {
-			n, err := strconv.ParseUint(strings.Trim(strings.TrimPrefix(dir, SnapshotPrefix), "/"), 10, 64)
-			if err == nil {
-				slots = append(slots, journal.Slot(n))
-			}
-		}
-	}
-	slices.SortFunc(slots, func(a, b journal.Slot) int {
-		if a > b {
-			return -1
-		}
-		return 1
-	})
-	return slots
-}
-
 // restore starts from the newest snapshot that is whole, or from nothing.
 func (l *loop) restore() error {
-	l.snaps.done = make(chan snapshot)
+	l.snaps.done = make(chan taken)
+	l.snaps.schedule = snapshot.NewSchedule(l.cfg.Snapshots)
 	l.snaps.own = map[journal.Slot]ownHash{}
 	l.state, l.chains = mvcc.New(), record.NewChains(l.info.ID)
 	// While they are looked at, newer ones may take their place.
@@ -326,7 +155,7 @@ func (l *loop) restore() error {
 		if err != nil {
 			return err
 		}
-		found := undisputed(names)
+		found := snapshot.Undisputed(names)
 		if slices.Equal(found, tried) {
 			break
 		}
@@ -336,7 +165,9 @@ func (l *loop) restore() error {
 		}
 	}
 	if l.info.Exclusive {
-		l.dropOrphans()
+		if err := snapshot.DeleteOrphans(l.ctx, l.cfg.Store); err != nil { // the next start tries again
+			l.log.Debug("blobs of no snapshot stay", "error", err)
+		}
 	}
 	l.hub.publish(l.state.View(), nil)
 	return nil
@@ -388,11 +219,11 @@ func (l *loop) reaches(slot journal.Slot) error {
 
 // loadSnapshot tries until the store has answered. What a journal was trimmed
 // for must not be passed over because of a moment's trouble.
-func (l *loop) loadSnapshot(slot journal.Slot) (Loaded, error) {
+func (l *loop) loadSnapshot(slot journal.Slot) (snapshot.Loaded, error) {
 	var wait *patience
 	for {
-		loaded, err := LoadSnapshot(l.ctx, l.cfg.Store, l.info.ID, slot)
-		if err == nil || errors.Is(err, ErrBadSnapshot) || errors.Is(err, journal.ErrCorrupt) || errors.Is(err, journal.ErrNoBlob) {
+		loaded, err := snapshot.Load(l.ctx, l.cfg.Store, l.info.ID, slot)
+		if err == nil || errors.Is(err, snapshot.ErrBad) || errors.Is(err, journal.ErrCorrupt) || errors.Is(err, journal.ErrNoBlob) {
 			return loaded, err
 		}
 		if wait == nil { // only now: a large one takes its time
@@ -400,7 +231,7 @@ func (l *loop) loadSnapshot(slot journal.Slot) (Loaded, error) {
 			defer wait.over()
 		}
 		if err := wait.pause(l.ctx, err); err != nil {
-			return Loaded{}, err
+			return snapshot.Loaded{}, err
 		}
 	}
 }
@@ -411,7 +242,7 @@ func (l *loop) listSnapshots() ([]string, error) {
 	for {
 		var names []string
 		err := wait.try(l.ctx, func(ctx context.Context) (err error) {
-			names, err = l.cfg.Store.ListBlobs(ctx, SnapshotPrefix)
+			names, err = l.cfg.Store.ListBlobs(ctx, snapshot.Prefix)
 			return err
 		})
 		if err == nil {
@@ -421,161 +252,4 @@ func (l *loop) listSnapshots() ([]string, error) {
 			return nil, err
 		}
 	}
-}
-
-// Loaded is a snapshot taken out of its store.
-type Loaded struct {
-	State  *mvcc.State
-	Chains *record.Chains
-	Hash   [sha256.Size]byte // as computed from what was loaded
-}
-
-// ErrBadSnapshot: a snapshot that is incomplete or whose bytes are not what
-// its manifest says.
-var ErrBadSnapshot = errors.New("snapshot is bad")
-
-// The limits of what a snapshot's manifest names: what comes close to them is
-// not stored, and what is beyond is not read.
-const (
-	maxParts  = 4096 // some 16 GiB of state
-	maxChains = record.AnchorSpan * len(record.Chain{})
-)
-
-// maxPart is how long part i is at most, in bytes.
-func maxPart(i int) int {
-	if i == 0 {
-		return mvcc.MaxFirstPart
-	}
-	return mvcc.MaxPart
-}
-
-// readManifest reads and checks the manifest of the snapshot at slot: what it
-// names is part of that snapshot, once each, and no more than the state at that
-// slot can have. The error wraps ErrBadSnapshot, or is one of the store's.
-func readManifest(ctx context.Context, blobs journal.Blobs, slot journal.Slot) (m manifest, err error) {
-	dir := snapshotDir(slot)
-	data, err := blobs.GetBlob(ctx, dir+manifestName)
-	if err != nil {
-		return m, fmt.Errorf("get manifest: %w", err)
-	}
-	if err := json.Unmarshal(data, &m); err != nil {
-		return m, fmt.Errorf("manifest: %w: %w", ErrBadSnapshot, err)
-	}
-	if n := uint64(len(m.Parts)); m.Slot != slot || n == 0 || n > min(maxParts, mvcc.MaxParts(slot)) {
-		return m, fmt.Errorf("manifest of slot %d with %d parts: %w", m.Slot, n, ErrBadSnapshot)
-	}
-	seen := map[string]bool{}
-	for _, name := range append([]string{m.Chains}, m.Parts...) {
-		in, sum := path.Split(name)
-		if in != dir || len(sum) != 2*sha256.Size || strings.Trim(sum, "0123456789abcdef") != "" || seen[name] {
-			return m, fmt.Errorf("manifest names %.100q: %w", name, ErrBadSnapshot)
-		}
-		seen[name] = true
-	}
-	return m, nil
-}
-
-// LoadSnapshot loads and checks the snapshot at slot. The error wraps
-// ErrBadSnapshot, or is one of the store's.
-func LoadSnapshot(ctx context.Context, blobs journal.Blobs, id journal.ID, slot journal.Slot) (Loaded, error) {
-	m, err := readManifest(ctx, blobs, slot)
-	if err != nil {
-		return Loaded{}, err
-	}
-	if m.Journal != id.String() || m.Format != journal.FormatVersion {
-		return Loaded{}, fmt.Errorf("manifest of journal %s, format %d: %w", m.Journal, m.Format, ErrBadSnapshot)
-	}
-	raw, parts, err := loadParts(ctx, blobs, m.Parts)
-	if err != nil {
-		return Loaded{}, err
-	}
-	ring, err := getPart(ctx, blobs, m.Chains, maxChains)
-	if err != nil {
-		return Loaded{}, err
-	}
-	out := Loaded{}
-	if out.Chains, err = record.ParseChains(slot, ring); err != nil {
-		return Loaded{}, fmt.Errorf("%w: %w", ErrBadSnapshot, err)
-	}
-	hash := newStateHash(out.Chains.Last())
-	for _, sum := range raw.sums {
-		hash.sums = append(hash.sums, sum[:]...)
-	}
-	if out.Hash = hash.sum(); hex.EncodeToString(out.Hash[:]) != m.Hash {
-		return Loaded{}, fmt.Errorf("hash differs: %w", ErrBadSnapshot)
-	}
-	if out.State, err = mvcc.Thaw(raw.first, parts); err != nil {
-		return Loaded{}, fmt.Errorf("%w: %w", ErrBadSnapshot, err)
-	}
-	if out.State.Slot() != slot {
-		return Loaded{}, fmt.Errorf("state of slot %d: %w", out.State.Slot(), ErrBadSnapshot)
-	}
-	return out, nil
-}
-
-type rawParts struct {
-	first []byte
-	sums  [][sha256.Size]byte
-}
-
-// loadParts gets and decodes the parts, several at a time.
-func loadParts(ctx context.Context, blobs journal.Blobs, names []string) (rawParts, []mvcc.Part, error) {
-	raw := rawParts{sums: make([][sha256.Size]byte, len(names))}
-	parts := make([]mvcc.Part, len(names))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(loaders)
-	for i, name := range names {
-		g.Go(func() error {
-			b, err := getPart(ctx, blobs, name, maxPart(i))
-			if err != nil {
-				return err
-			}
-			raw.sums[i] = sha256.Sum256(b)
-			if i == 0 {
-				raw.first = b
-				return nil
-			}
-			if parts[i], err = mvcc.ParsePart(b); err != nil {
-				return fmt.Errorf("%w: %w", ErrBadSnapshot, err)
-			}
-			return nil
-		})
-	}
-	err := g.Wait()
-	return raw, parts[1:], err
-}
-
-// getPart gets a blob of a snapshot, which holds most bytes at most.
-func getPart(ctx context.Context, blobs journal.Blobs, name string, most int) ([]byte, error) {
-	data, err := blobs.GetBlob(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("get part: %w", err)
-	}
-	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != path.Base(name) {
-		return nil, fmt.Errorf("bytes of %s differ from its name: %w", name, ErrBadSnapshot)
-	}
-	raw, err := record.Decompress(data, most)
-	if err != nil {
-		return nil, fmt.Errorf("decompress %s: %w: %w", name, ErrBadSnapshot, err)
-	}
-	return raw, nil
-}
-
-// stateHash makes the hash of a state from its chain and its parts.
-type stateHash struct{ sums []byte }
-
-func newStateHash(last record.Chain) *stateHash { return &stateHash{sums: slices.Clone(last[:])} }
-
-func (h *stateHash) add(part []byte) {
-	sum := sha256.Sum256(part)
-	h.sums = append(h.sums, sum[:]...)
-}
-
-func (h *stateHash) sum() [sha256.Size]byte { return sha256.Sum256(h.sums) }
-
-// HashState is the hash of a state, as a snapshot's manifest names it.
-func HashState(f *mvcc.Frozen, last record.Chain) ([sha256.Size]byte, error) {
-	h := newStateHash(last)
-	err := f.Parts(func(part []byte) error { h.add(part); return nil })
-	return h.sum(), err
 }

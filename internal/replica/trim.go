@@ -6,6 +6,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // trimmer gives up the records that no kept snapshot needs, where the replica
@@ -31,7 +32,7 @@ func (t *trimmer) agreed(l *loop, slot journal.Slot, hash [sha256.Size]byte) {
 		return // a mark whose outcome was unknown may stand in the journal twice
 	}
 	t.checked = append(t.checked, checked{slot, hash})
-	if n := len(t.checked) - KeepSnapshots; n > 0 {
+	if n := len(t.checked) - snapshot.Keep; n > 0 {
 		t.checked = t.checked[n:]
 	}
 	t.giveUp(l)
@@ -40,16 +41,16 @@ func (t *trimmer) agreed(l *loop, slot journal.Slot, hash [sha256.Size]byte) {
 // giveUp gives up what is before the oldest snapshot that is kept, once another
 // replica came to the same hash, where there is one.
 func (t *trimmer) giveUp(l *loop) {
-	if len(t.checked) < KeepSnapshots || t.working || !l.snaps.trusted(l, t.checked[0].slot) || t.checked[0].slot <= t.given {
+	if len(t.checked) < snapshot.Keep || t.working || !l.snaps.trusted(l, t.checked[0].slot) || t.checked[0].slot <= t.given {
 		return
 	}
 	t.working = true
 	oldest := t.checked[0]
 	t.given = oldest.slot
 	l.group.Go(func() error {
-		loaded, err := LoadSnapshot(l.ctx, l.cfg.Store, l.info.ID, oldest.slot)
+		loaded, err := snapshot.Load(l.ctx, l.cfg.Store, l.info.ID, oldest.slot)
 		if err == nil && loaded.Hash != oldest.hash {
-			err = ErrBadSnapshot
+			err = snapshot.ErrBad
 		}
 		return l.call(l.ctx, func(l *loop) {
 			if err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 // first is the first slot of the journal that is still there.
@@ -70,19 +71,19 @@ func TestTrimKeepsWhatNoSnapshotReplaces(t *testing.T) {
 		c.Trim = true
 	})
 	marks := func() (n int) {
-		names, err := store.Open().ListBlobs(t.Context(), replica.SnapshotPrefix)
+		names, err := store.Open().ListBlobs(t.Context(), snapshot.Prefix)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(replica.SnapshotSlots(names))
+		return len(snapshot.Slots(names))
 	}
-	for i := 0; marks() < replica.KeepSnapshots || i < 4000; i++ {
+	for i := 0; marks() < snapshot.Keep || i < 4000; i++ {
 		propose(t, owner, put(fmt.Sprintf("k%d", i%50), fmt.Sprint(i)))
 	}
 	if got := first(t, store.Open()); got != 1 {
 		t.Errorf("slots below %d are gone, and the snapshot that stands for them cannot be read", got)
 	}
-	if got := marks(); got <= replica.KeepSnapshots {
+	if got := marks(); got <= snapshot.Keep {
 		t.Errorf("%d snapshots are left: older ones made room for what cannot be read", got)
 	}
 }

@@ -1,12 +1,16 @@
 package replica
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/xbernetes/xbernetes/internal/snapshot"
+)
 
 // TestTrimCountsASnapshotOnce: a mark whose outcome was unknown may stand in
 // the journal twice, and one snapshot alone must not stand for the records.
 func TestTrimCountsASnapshotOnce(t *testing.T) {
 	l := &loop{Replica: &Replica{cfg: Config{Trim: true}}}
-	for range KeepSnapshots + 1 {
+	for range snapshot.Keep + 1 {
 		l.trim.agreed(l, 7, [32]byte{1})
 	}
 	if len(l.trim.checked) != 1 || l.trim.working {

@@ -23,6 +23,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/s3log/s3test"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
 const (
@@ -198,7 +199,7 @@ func (m *machine) once(ctx context.Context, run uint64) error {
 	r := replica.New(replica.Config{
 		Store: faulty, Notifier: notify.NewPolling(10*time.Millisecond, 40*time.Millisecond), Logger: slog.New(slog.DiscardHandler),
 		Timeout: time.Second, Attempt: 300 * time.Millisecond,
-		Snapshots: replica.SnapshotPolicy{EveryBytes: 3 << 10}, Trim: m.n < 2,
+		Snapshots: snapshot.Policy{EveryBytes: 3 << 10}, Trim: m.n < 2,
 	})
 	m.w.count(func(t *tally) { t.starts++ })
 	m.now.Store(r)

@@ -1,4 +1,4 @@
-package replica_test
+package snapshot_test
 
 import (
 	"crypto/sha256"
@@ -11,14 +11,14 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/record"
-	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
-// TestLoadSnapshotHoldsLittle: whatever blobs somebody left, what they claim to
+// TestLoadHoldsLittle: whatever blobs somebody left, what they claim to
 // hold is bounded by what the state at their slot could have been.
-func TestLoadSnapshotHoldsLittle(t *testing.T) {
+func TestLoadHoldsLittle(t *testing.T) {
 	const slot = 9
-	dir := fmt.Sprintf("%s%020d/", replica.SnapshotPrefix, slot)
+	dir := snapshot.Folder(slot)
 	store := memlog.New(memlog.Options{}).Open()
 	blob := func(raw []byte) string {
 		data := record.Compress(nil, raw)
@@ -55,11 +55,11 @@ func TestLoadSnapshotHoldsLittle(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err = replica.LoadSnapshot(t.Context(), store, store.Info().ID, slot)
+		_, err = snapshot.Load(t.Context(), store, store.Info().ID, slot)
 		runtime.ReadMemStats(&after)
 		// Decompressors keep some for the next time; a manifest is as long as it is.
 		got, limit := after.TotalAlloc-before.TotalAlloc, uint64(160<<20+8*len(data))
-		if !errors.Is(err, replica.ErrBadSnapshot) || got > limit {
+		if !errors.Is(err, snapshot.ErrBad) || got > limit {
 			t.Errorf("%s: took %d bytes of memory, of %d allowed (%v)", name, got, limit, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package replica
+package snapshot
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 // FuzzManifest: whatever a manifest says, reading it takes memory in proportion
 // to its length, and what it names can be a snapshot of its slot.
 func FuzzManifest(f *testing.F) {
-	dir := snapshotDir(3)
+	dir := Folder(3)
 	f.Add([]byte(`{"slot":3,"chains":"` + dir + strings.Repeat("0", 64) + `","parts":["` + dir + strings.Repeat("1", 64) + `"]}`))
 	f.Add([]byte(`{"slot":3,"parts":[` + strings.Repeat(`"",`, 5000) + `""]}`))
 	f.Add([]byte(`{}`))
@@ -23,12 +23,12 @@ func FuzzManifest(f *testing.F) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		m, err := readManifest(t.Context(), store, 3)
+		m, err := ReadManifest(t.Context(), store, 3)
 		runtime.ReadMemStats(&after)
 		if got := after.TotalAlloc - before.TotalAlloc; got > 64<<10+64*uint64(len(data)) {
 			t.Errorf("a manifest of %d bytes took %d bytes of memory", len(data), got)
 		}
-		if err != nil && !errors.Is(err, ErrBadSnapshot) {
+		if err != nil && !errors.Is(err, ErrBad) {
 			t.Error(err)
 		}
 		if err == nil && (m.Slot != 3 || len(m.Parts) == 0 || len(m.Parts) > 5) {

@@ -1,0 +1,72 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
+)
+
+// Manifest describes a snapshot. It is stored last: a snapshot without a manifest
+// does not count as one.
+type Manifest struct {
+	Format  int          `json:"format"`
+	Journal string       `json:"journal"`
+	Slot    journal.Slot `json:"slot"`
+	Hash    string       `json:"hash"`   // of the state, in hex; see Hash
+	Chains  string       `json:"chains"` // names the blob of the chains at the last slots
+	Parts   []string     `json:"parts"`  // name the blobs of the parts, in order
+}
+
+// The limits of what a manifest names. A state beyond them is not stored, and a
+// snapshot beyond them is not read.
+const (
+	maxParts  = 4096 // some 16 GiB of state
+	maxChains = record.AnchorSpan * len(record.Chain{})
+)
+
+// maxPart is the greatest length of part i before compression, in bytes.
+func maxPart(i int) int {
+	if i == 0 {
+		return mvcc.MaxFirstPart
+	}
+	return mvcc.MaxPart
+}
+
+// ReadManifest reads and checks the manifest of the snapshot at slot: every blob
+// that it names belongs to that snapshot and is named once, and there are no more
+// parts than a state at that slot can have. The error wraps ErrBad, or is one of
+// the store's.
+func ReadManifest(ctx context.Context, blobs journal.Blobs, slot journal.Slot) (m Manifest, err error) {
+	data, err := blobs.GetBlob(ctx, Folder(slot)+manifestName)
+	if err != nil {
+		return m, fmt.Errorf("get manifest: %w", err)
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, fmt.Errorf("manifest: %w: %w", ErrBad, err)
+	}
+	if n := uint64(len(m.Parts)); m.Slot != slot || n == 0 || n > min(maxParts, mvcc.MaxParts(slot)) {
+		return m, fmt.Errorf("manifest of slot %d with %d parts: %w", m.Slot, n, ErrBad)
+	}
+	seen := map[string]bool{}
+	for _, name := range append([]string{m.Chains}, m.Parts...) {
+		dir, sum := path.Split(name)
+		if dir != Folder(slot) || len(sum) != 2*sha256.Size || strings.Trim(sum, "0123456789abcdef") != "" || seen[name] {
+			return m, fmt.Errorf("manifest names %.100q: %w", name, ErrBad)
+		}
+		seen[name] = true
+	}
+	return m, nil
+}
+
+// Blobs returns the names of the blobs that the snapshot consists of, its manifest
+// among them.
+func (m *Manifest) Blobs() []string {
+	return append(append([]string{m.Chains}, m.Parts...), Folder(m.Slot)+manifestName)
+}

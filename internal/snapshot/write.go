@@ -1,0 +1,78 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
+)
+
+// Written is what Write came to.
+type Written struct {
+	Hash     [sha256.Size]byte // of the state; only if Hashed is set
+	Hashed   bool              // the whole state was hashed, even if it could not be stored
+	manifest Manifest
+}
+
+// Write stores a state, and the chains up to its slot, as the snapshot at that slot.
+// A crash on the way leaves blobs without a manifest, which nobody reads. After an
+// error the snapshot may be there or not.
+func Write(ctx context.Context, blobs journal.Blobs, id journal.ID, state *mvcc.Frozen, chains *record.Chains) (w Written, err error) {
+	m := &w.manifest
+	*m = Manifest{Format: journal.FormatVersion, Journal: id.String(), Slot: state.View.Slot()}
+	w.Hash, err = hashParts(state, chains.Last(), func(part []byte) error {
+		if len(m.Parts) == maxParts {
+			return fmt.Errorf("the state is larger than %d parts of a snapshot", maxParts)
+		}
+		name, err := putPart(ctx, blobs, m.Slot, part)
+		m.Parts = append(m.Parts, name)
+		return err
+	})
+	if err != nil {
+		return w, err
+	}
+	w.Hashed = true
+	m.Hash = hex.EncodeToString(w.Hash[:])
+	if m.Chains, err = putPart(ctx, blobs, m.Slot, chains.Append(nil)); err != nil {
+		return w, err
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return w, err
+	}
+	return w, blobs.PutBlob(ctx, Folder(m.Slot)+manifestName, data)
+}
+
+// putPart stores a part, compressed, and returns the name of its blob.
+func putPart(ctx context.Context, blobs journal.Blobs, slot journal.Slot, part []byte) (name string, err error) {
+	data := record.Compress(nil, part)
+	sum := sha256.Sum256(data)
+	name = Folder(slot) + hex.EncodeToString(sum[:])
+	return name, blobs.PutBlob(ctx, name, data)
+}
+
+// ReadBack reads what Write stored, a part at a time, and fails unless all of it can
+// be read.
+func (w *Written) ReadBack(ctx context.Context, blobs journal.Blobs) error {
+	if _, err := getPart(ctx, blobs, w.manifest.Chains, maxChains); err != nil {
+		return err
+	}
+	for i, name := range w.manifest.Parts {
+		b, err := getPart(ctx, blobs, name, maxPart(i))
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			continue // the first part holds no keys
+		}
+		if _, err := mvcc.ParsePart(b); err != nil {
+			return fmt.Errorf("%s: %w: %w", name, ErrBad, err)
+		}
+	}
+	return nil
+}
