@@ -20,7 +20,6 @@ func TestKubectl(t *testing.T) {
 	s := newServer(t, nil, "server", "", nil)
 	s.up(t)
 	s.kubectl(t, "", "apply", "-f", widgetFile(t))
-	s.kubectl(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/widgets.example.xbernetes.dev")
 	s.serves(t, widgets)
 	for name, steps := range map[string]func(*testing.T, *server){
 		"apply and diff":    kubectlApply,

@@ -46,7 +46,11 @@ func applyCRDs(t testing.TB, s *server, files []string, flags ...string) {
 		named = append(named, "-f", file)
 	}
 	s.kubectl(t, "", append(append([]string{"apply"}, named...), flags...)...)
-	s.kubectl(t, "", append([]string{"wait", "--for=condition=Established", "--timeout=60s"}, named...)...)
+	// kubectl wait fails at once if a definition has no conditions yet: repeat it.
+	poll(t, 60*time.Second, "the definitions are established", func(context.Context) error {
+		_, err := s.tryKubectl(t, "", append([]string{"wait", "--for=condition=Established", "--timeout=60s"}, named...)...)
+		return err
+	})
 }
 
 // TestRealOperators runs kro's controller, unmodified, in the vendor's account.

@@ -26,7 +26,10 @@ func TestRegistered(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Core.Kubectl(t, crd, "apply", "-f", "-")
-	w.Core.Kubectl(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/remoteapiservers.aggregation.xbernetes.io")
+	lab.Poll(t, time.Minute, "RemoteAPIServers are served", func(context.Context) error {
+		_, err := w.Core.TryKubectl(t, "", "get", "remoteapiservers")
+		return err
+	})
 	w.Core.Kubectl(t, "", "create", "secret", "generic", "flunders", "-n", "default", "--from-literal=token="+lab.Token)
 	w.Core.Kubectl(t, "", "label", "secret", "flunders", "-n", "default", "aggregation.xbernetes.io/server=flunders")
 	gateway := w.StartGateway(t, "watching", "--kubeconfig", w.Core.Kubeconfig, "--credentials-namespace", "default")
