@@ -1,16 +1,29 @@
-// Package conformance checks that an API server follows the Kubernetes API
+// Package conformance checks whether an API server follows the Kubernetes API
 // conventions. It never changes anything on a server that it checks, unless it
 // is told that it may, and then only objects that it made itself.
+//
+// A new check is a line in Checks of one of the packages catalog, reads and
+// writes, and a function beside it. The tests here then want a line for it in
+// docs/conformance.md and a fault that makes it fail in faults_test.go.
 package conformance
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/ask"
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/catalog"
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/check"
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/reads"
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/scratch"
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/survey"
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/writes"
 )
 
 // Options say how far a run may go. The zero value only reads.
@@ -19,9 +32,9 @@ type Options struct {
 	Write bool
 	// Namespace is where objects are made; it must exist. Write needs it.
 	Namespace string
-	// Object is what may be created with Write, under names of our own. Nil:
-	// a ConfigMap, if the server has those; else nothing is created, and what
-	// can be checked by dry run is.
+	// Object is what may be created with Write, under names of the run's own. If
+	// it is nil, ConfigMaps are created. If the server has none, nothing is
+	// created, and only checks by dry run are carried out.
 	Object *unstructured.Unstructured
 	// Resources is how many resources are looked at closely; zero means 10.
 	// All of them are looked at in discovery and OpenAPI.
@@ -33,7 +46,7 @@ type Options struct {
 	// means /openapi/v2.
 	OpenAPIPath string
 
-	settle time.Duration // that discovery is given to settle; zero means 2 seconds
+	settle time.Duration // for a discovery that changes; zero means 2 seconds
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -58,28 +71,13 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// A check holds a server to one convention.
-type check struct {
-	id         string // group.what, stable: people and programs refer to it
-	convention string // what a server does that follows it
-	source     string // where that is written
-	writes     bool   // needs Options.Write
-	run        func(context.Context, *session) finding
+// readChecks are the checks that only read. They run before those that write.
+func readChecks() []check.Check[*survey.Survey] {
+	return slices.Concat(catalog.Checks(), reads.Checks())
 }
 
-// checks are all there are, in the order they run in: those that write come
-// last, and of these the one that deletes.
-func checks() []check {
-	var all []check
-	for _, some := range [][]check{
-		discoveryChecks(), openAPIChecks(), listChecks(), statusChecks(), resourceVersionChecks(),
-		paginationChecks(), tableChecks(), watchChecks(),
-		dryRunChecks(), fieldValidationChecks(), objectChecks(), applyChecks(), watchWriteChecks(), deleteChecks(),
-	} {
-		all = append(all, some...)
-	}
-	return all
-}
+// writeChecks are the checks that need Options.Write.
+func writeChecks() []check.Check[*scratch.Space] { return writes.Checks() }
 
 // Run checks the server that config reaches, one request after the other. The
 // error is about the run, not about the server's conformance: the server could
@@ -90,49 +88,49 @@ func Run(ctx context.Context, config *rest.Config, options Options) (*Report, er
 	if err != nil {
 		return nil, err
 	}
-	client, err := newClient(config, options.RequestTimeout)
+	client, err := ask.NewClient(config, options.RequestTimeout)
 	if err != nil {
 		return nil, err
 	}
 	started := time.Now()
-	s := &session{client: client, options: options, id: newRunID()}
-	if err := s.discover(ctx); err != nil {
+	server, err := survey.New(ctx, client, survey.Settings{
+		Mark: survey.NewMark(), Resources: options.Resources, Settle: options.settle, OpenAPIPath: options.OpenAPIPath,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", client, err)
 	}
+	// Objects are made first, so that there is something to list.
+	space := scratch.None()
 	if options.Write {
-		if err := s.prepareWrites(ctx); err != nil {
-			return nil, errors.Join(err, s.cleanUp(ctx))
+		if space, err = scratch.Prepare(ctx, server, options.Namespace, options.Object); err != nil {
+			return nil, err
 		}
 	}
-	s.look(ctx)
-	report := &Report{Server: client.String(), Version: s.version, Started: started, Wrote: options.Write}
-	for _, c := range checks() {
-		report.Results = append(report.Results, c.result(ctx, s))
-	}
+	server.Sample(ctx, space.Resource())
+	report := &Report{Server: client.String(), Version: server.Version, Started: started, Wrote: options.Write}
+	report.Results = slices.Concat(run(ctx, readChecks(), server, true), run(ctx, writeChecks(), space, options.Write))
 	report.Seconds = time.Since(started).Seconds()
-	return report, errors.Join(ctx.Err(), s.cleanUp(ctx))
+	return report, errors.Join(ctx.Err(), space.CleanUp(ctx))
 }
 
-func (c check) result(ctx context.Context, s *session) Result {
-	var f finding
-	switch {
-	case ctx.Err() != nil:
-		f = skip("the run was ended before")
-	case c.writes && !s.options.Write:
-		f = skip("it needs leave to write: --write")
-	default:
-		f = c.run(ctx, s)
+// run carries out checks, if they are allowed, until ctx ends. Whatever a check
+// says once ctx has ended, it does not speak against the server.
+func run[S any](ctx context.Context, checks []check.Check[S], through S, allowed bool) []Result {
+	var results []Result
+	for _, c := range checks {
+		var f check.Finding
+		switch {
+		case ctx.Err() != nil:
+			f.Err = check.Skipf("the run was ended before")
+		case !allowed:
+			f.Err = check.Skipf("it needs permission to write: --write")
+		default:
+			f = c.Run(ctx, through)
+		}
+		if ctx.Err() != nil && f.Err != nil && !check.IsSkipped(f.Err) {
+			f = check.Finding{Err: check.Skipf("the run was ended meanwhile")}
+		}
+		results = append(results, resultOf(c, f))
 	}
-	if ctx.Err() != nil && f.outcome == Fail {
-		f = skip("the run was ended meanwhile")
-	}
-	return Result{ID: c.id, Convention: c.convention, Source: c.source, Outcome: f.outcome, Reason: f.reason, Resources: f.resources}
+	return results
 }
-
-// Where conventions are written.
-const (
-	concepts    = "https://kubernetes.io/docs/reference/using-api/api-concepts/"
-	conventions = "https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md"
-	apiPage     = "https://kubernetes.io/docs/concepts/overview/kubernetes-api/"
-	applyPage   = "https://kubernetes.io/docs/reference/using-api/server-side-apply/"
-)

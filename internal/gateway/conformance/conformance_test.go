@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/survey"
 )
 
 func serve(t *testing.T, h http.Handler) *rest.Config {
@@ -27,7 +28,25 @@ func serve(t *testing.T, h http.Handler) *rest.Config {
 
 var writing = Options{Write: true, Namespace: "default", RequestTimeout: 5 * time.Second, settle: time.Millisecond}
 
-// ids are those of the results with the outcome.
+// told is what a check says of itself.
+type told struct {
+	id, convention, source string
+	writes                 bool
+}
+
+// checks are all there are, in the order in which they run.
+func checks() []told {
+	var all []told
+	for _, c := range readChecks() {
+		all = append(all, told{c.ID, c.Convention, c.Source, false})
+	}
+	for _, c := range writeChecks() {
+		all = append(all, told{c.ID, c.Convention, c.Source, true})
+	}
+	return all
+}
+
+// ids are the ids of the results with the outcome.
 func ids(r *Report, o Outcome) []string {
 	var ids []string
 	for _, result := range r.Results {
@@ -44,7 +63,7 @@ func text(r *Report) string {
 	return b.String()
 }
 
-// TestConformant holds the checks to a server that follows all conventions.
+// TestConformant: a server that follows all conventions passes all checks.
 func TestConformant(t *testing.T) {
 	server := newFake()
 	before := server.snapshot()
@@ -60,8 +79,8 @@ func TestConformant(t *testing.T) {
 	}
 }
 
-// TestFaults breaks one convention at a time. The check of it fails, no other
-// does, and nothing is left on the server or lost from it.
+// TestFaults breaks one convention at a time. Only the check of that convention
+// fails, and the server has the same objects afterwards as before.
 func TestFaults(t *testing.T) {
 	covered := map[string]bool{}
 	for i, f := range faults() {
@@ -109,18 +128,18 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// snapshot are the names and versions of all objects.
+// snapshot is the resourceVersion of each object, by path.
 func (f *fake) snapshot() map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := map[string]string{}
 	for path, o := range f.objects {
-		all[path] = o.resourceVersion()
+		all[path] = o.ResourceVersion()
 	}
 	return all
 }
 
-// TestReadsOnly: without leave to write, nothing but GET is sent.
+// TestReadsOnly: without Options.Write, a run sends only GETs.
 func TestReadsOnly(t *testing.T) {
 	server := newFake()
 	report, err := Run(t.Context(), serve(t, server), Options{})
@@ -145,23 +164,23 @@ func TestReadsOnly(t *testing.T) {
 	}
 }
 
-// TestLeftovers: what a run that was killed has left is removed once it is old;
-// what only looks like it is not.
+// TestLeftovers: objects of a killed run are removed once they are old. Objects
+// that are young, or lack the name or the label of a run, are not.
 func TestLeftovers(t *testing.T) {
 	server := newFake()
 	add := func(name, label string, age time.Duration) string {
 		o := object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": "default", "uid": name,
 			"labels": map[string]any{}, "creationTimestamp": time.Now().Add(-age).UTC().Format(time.RFC3339)}}
 		if label != "" {
-			metadata(o)["labels"].(map[string]any)[leftoverLabel] = label
+			metadata(o)["labels"].(map[string]any)[survey.RunLabel] = label
 		}
 		server.put("ADDED", "/api/v1", "configmaps", o)
 		return "/api/v1/namespaces/default/configmaps/" + name
 	}
-	old := add(namePrefix+"1-a", "1", 2*leftoverAge)
-	young := add(namePrefix+"2-a", "2", leftoverAge/2)
-	unlabelled := add(namePrefix+"3-a", "", 2*leftoverAge)
-	named := add("somebody", "4", 2*leftoverAge)
+	old := add(survey.NamePrefix+"1-a", "1", 2*time.Hour)
+	young := add(survey.NamePrefix+"2-a", "2", time.Hour/2)
+	unlabelled := add(survey.NamePrefix+"3-a", "", 2*time.Hour)
+	named := add("somebody", "4", 2*time.Hour)
 	// The server does not select: it gives everything it has.
 	front := fault{request: drop(http.MethodGet, "labelSelector", "")}.front(server)
 	if _, err := Run(t.Context(), serve(t, front), writing); err != nil {
@@ -202,9 +221,9 @@ func TestEndedRun(t *testing.T) {
 	}
 }
 
-// TestTrial: of a kind that nobody vouches for, objects are made by dry run
-// only; where the server makes them all the same they are removed, and the
-// check says so.
+// TestTrial: if the server has no ConfigMaps and the caller gives no object,
+// objects are made by dry run only. If the server ignores dryRun and makes them,
+// they are removed, and dry-run.create fails.
 func TestTrial(t *testing.T) {
 	for _, ignores := range []bool{false, true} {
 		server := newFake()
@@ -245,7 +264,7 @@ func (f *fake) methods() []string {
 	return methods
 }
 
-// TestObject: what the caller vouches for is created, with its own fields.
+// TestObject: copies of the caller's object are created, with its fields.
 func TestObject(t *testing.T) {
 	server := newFake()
 	options := writing
@@ -257,9 +276,9 @@ func TestObject(t *testing.T) {
 	}
 	made := 0
 	for _, e := range server.events {
-		if e.event.Type == "ADDED" && strings.HasPrefix(e.event.Object.name(), namePrefix) {
+		if e.event.Type == "ADDED" && strings.HasPrefix(e.event.Object.Name(), survey.NamePrefix) {
 			made++
-			if e.event.Object.text("spec", "size") != "large" || e.event.Object.text("metadata", "labels", "mine") != "yes" {
+			if e.event.Object.Text("spec", "size") != "large" || e.event.Object.Text("metadata", "labels", "mine") != "yes" {
 				t.Errorf("made was %v", e.event.Object)
 			}
 		}
@@ -269,7 +288,7 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// TestUnsettled: what changes while it is looked at is no fault.
+// TestUnsettled: a discovery that changes while it is read is no fault.
 func TestUnsettled(t *testing.T) {
 	server := newFake()
 	var asked atomic.Int32
@@ -285,7 +304,7 @@ func TestUnsettled(t *testing.T) {
 	}
 }
 
-// TestRefusals: what cannot be checked is an error that says what to do.
+// TestRefusals: if a server cannot be checked, the error says what to do.
 func TestRefusals(t *testing.T) {
 	answer := func(code int, header, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -398,26 +417,6 @@ SKIP  a.d, a.e:
 	if (&Report{}).Conformant() {
 		t.Error("a report of nothing is conformant")
 	}
-}
-
-// FuzzMinimal: whatever a server says of its schemas, making an object ends.
-func FuzzMinimal(f *testing.F) {
-	f.Add([]byte(`{"components":{"schemas":{"A":{"type":"object","required":["a","b"],"properties":{"a":{"$ref":"#/components/schemas/A"},"b":{"$ref":"#/components/schemas/A"}},"x-kubernetes-group-version-kind":[{"group":"g","version":"v1","kind":"K"}]}}}}`))
-	f.Add([]byte(`{"components":{"schemas":{"A":{"type":"object","required":["a"],"properties":{"a":{"type":"array","minItems":3,"items":{"type":"integer","minimum":2}}},"x-kubernetes-group-version-kind":[{"group":"g","version":"v1","kind":"K"}]}}}}`))
-	f.Add([]byte(`{"components":{"schemas":{"A":null}},"paths":{"/x":{"post":{"parameters":[{"$ref":"#/components/parameters/p"}]}}}}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var document openAPIv3
-		if json.Unmarshal(data, &document) != nil {
-			return
-		}
-		r := resource{name: "ks", kind: "K"}
-		r.gv.Group, r.gv.Version = "g", "v1"
-		document.traits(r)
-		o, err := minimal(document.Components.Schemas, r.gv.WithKind("K"))
-		if err == nil && (o.text("kind") != "K" || o.copy() == nil) {
-			t.Errorf("made %v", o)
-		}
-	})
 }
 
 // TestDocumented: docs/conformance.md has a line for each check, as it is.

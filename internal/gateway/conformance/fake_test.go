@@ -15,6 +15,21 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/ask"
+)
+
+type (
+	object = ask.Object
+	event  = ask.Event
+)
+
+// Names that the checks use, written here once more, because a server knows them
+// from the requests alone.
+const (
+	probeLabel       = "conformance.xbernetes.io/probe"
+	unknownField     = "xbUnknownField"
+	initialEventsEnd = "k8s.io/initial-events-end"
 )
 
 // fake is a small API server that follows the conventions, in memory: it serves
@@ -135,7 +150,7 @@ func (f *fake) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 		query := []any{object{"name": "dryRun", "in": "query"}, object{"name": "fieldValidation", "in": "query"}}
 		paths = object{
 			prefix + "/namespaces/{namespace}/" + name:             object{"post": object{"parameters": query}},
-			prefix + "/namespaces/{namespace}/" + name + "/{name}": object{"parameters": query, "patch": object{"requestBody": object{"content": object{typeApply: object{}, typeMerge: object{}}}}},
+			prefix + "/namespaces/{namespace}/" + name + "/{name}": object{"parameters": query, "patch": object{"requestBody": object{"content": object{ask.ApplyPatch: object{}, ask.MergePatch: object{}}}}},
 		}
 		schemas = object{kind: object{"type": "object", "required": []string{"spec"}, "properties": object{"spec": object{"$ref": "#/components/schemas/Spec"}},
 			"x-kubernetes-group-version-kind": []any{object{"group": group, "version": "v1", "kind": kind}}},
@@ -184,13 +199,13 @@ func (f *fake) put(kind, prefix, resource string, o object) object {
 		m["creationTimestamp"] = time.Now().UTC().Format(time.RFC3339)
 	}
 	m["resourceVersion"] = strconv.Itoa(f.version)
-	path := prefix + "/namespaces/" + o.namespace() + "/" + resource + "/" + o.name()
+	path := prefix + "/namespaces/" + o.Namespace() + "/" + resource + "/" + o.Name()
 	if kind == "DELETED" {
 		delete(f.objects, path)
 	} else {
 		f.objects[path] = o
 	}
-	f.events = append(f.events, fakeEvent{f.version, prefix + "/" + resource, event{kind, o.copy()}})
+	f.events = append(f.events, fakeEvent{f.version, prefix + "/" + resource, event{Type: kind, Object: o.Copy()}})
 	close(f.changed)
 	f.changed = make(chan struct{})
 	return o
@@ -232,11 +247,11 @@ func selected(q url.Values, namespace string) (func(object) bool, bool) {
 	name, byName := strings.CutPrefix(q.Get("fieldSelector"), "metadata.name=")
 	return func(o object) bool {
 		set := labels.Set{}
-		given, _ := o.at("metadata", "labels").(map[string]any)
+		given, _ := o.At("metadata", "labels").(map[string]any)
 		for k, v := range given {
 			set[k] = v.(string)
 		}
-		return (namespace == "" || o.namespace() == namespace) && (!byName || o.name() == name) && selector.Matches(set)
+		return (namespace == "" || o.Namespace() == namespace) && (!byName || o.Name() == name) && selector.Matches(set)
 	}, true
 }
 
@@ -249,7 +264,7 @@ func (f *fake) list(w http.ResponseWriter, r *http.Request, prefix, resource, na
 	case !ok:
 		refuse(w, 400, metav1.StatusReasonBadRequest, nil)
 		return
-	case !strings.Contains(accept, typeJSON):
+	case !strings.Contains(accept, ask.JSON):
 		refuse(w, 406, metav1.StatusReasonNotAcceptable, nil)
 		return
 	case err != nil:
@@ -295,7 +310,7 @@ func shape(r *http.Request, resource, prefix string, metadata object, items []ob
 	case "Table":
 		all := []any{}
 		for _, o := range items {
-			row := object{"cells": []any{o.name(), "1d"}}
+			row := object{"cells": []any{o.Name(), "1d"}}
 			if r.URL.Query().Get("includeObject") != "None" {
 				row["object"] = partial(o)
 			}
@@ -320,7 +335,7 @@ func (f *fake) watch(w http.ResponseWriter, r *http.Request, collection, namespa
 	match, _ := selected(q, namespace)
 	from, _ := strconv.Atoi(q.Get("resourceVersion"))
 	next := 0
-	w.Header().Set("Content-Type", typeJSON)
+	w.Header().Set("Content-Type", ask.JSON)
 	w.WriteHeader(200)
 	w.(http.Flusher).Flush()
 	send := func(e event) {
@@ -329,14 +344,14 @@ func (f *fake) watch(w http.ResponseWriter, r *http.Request, collection, namespa
 	}
 	if from == 0 {
 		for _, o := range f.objects {
-			if match(o) && strings.HasSuffix(collection, strings.ToLower(o.text("kind"))+"s") {
-				send(event{"ADDED", o})
+			if match(o) && strings.HasSuffix(collection, strings.ToLower(o.Text("kind"))+"s") {
+				send(event{Type: "ADDED", Object: o})
 			}
 		}
 		next = len(f.events)
 		if q.Get("sendInitialEvents") == "true" {
 			kind := fakeKinds[collection[strings.LastIndex(collection, "/")+1:]]
-			send(event{"BOOKMARK", object{"kind": kind, "metadata": object{"resourceVersion": strconv.Itoa(f.version), "annotations": object{initialEventsEnd: "true"}}}})
+			send(event{Type: "BOOKMARK", Object: object{"kind": kind, "metadata": object{"resourceVersion": strconv.Itoa(f.version), "annotations": object{initialEventsEnd: "true"}}}})
 		}
 	}
 	end := make(<-chan time.Time)
@@ -377,7 +392,7 @@ func (f *fake) change(w http.ResponseWriter, r *http.Request, prefix, resource, 
 	q := r.URL.Query()
 	dry := q.Get("dryRun") == "All" || given["kind"] == "DeleteOptions" && given["dryRun"] != nil
 	now := f.objects[prefix+"/namespaces/"+namespace+"/"+resource+"/"+name]
-	apply := r.Method == http.MethodPatch && r.Header.Get("Content-Type") == typeApply
+	apply := r.Method == http.MethodPatch && r.Header.Get("Content-Type") == ask.ApplyPatch
 	if _, unknown := given[unknownField]; unknown {
 		switch q.Get("fieldValidation") {
 		case "Strict":
@@ -400,20 +415,20 @@ func (f *fake) change(w http.ResponseWriter, r *http.Request, prefix, resource, 
 	case r.Method == http.MethodGet:
 		reply(w, 200, now)
 	case r.Method == http.MethodDelete:
-		if uid := given.text("preconditions", "uid"); uid != "" && uid != now.uid() {
+		if uid := given.Text("preconditions", "uid"); uid != "" && uid != now.UID() {
 			refuse(w, 409, metav1.StatusReasonConflict, nil)
 			return
 		}
 		if !dry {
-			now = f.put("DELETED", prefix, resource, now.copy())
+			now = f.put("DELETED", prefix, resource, now.Copy())
 		}
 		reply(w, 200, now)
-	case r.Method == http.MethodPut && given.resourceVersion() != "" && given.resourceVersion() != now.resourceVersion():
+	case r.Method == http.MethodPut && given.ResourceVersion() != "" && given.ResourceVersion() != now.ResourceVersion():
 		refuse(w, 409, metav1.StatusReasonConflict, nil)
 	default: // a PUT, or a merge patch of labels
-		next := now.copy()
-		if label := given.text("metadata", "labels", probeLabel); label != "" {
-			next.at("metadata", "labels").(map[string]any)[probeLabel] = label
+		next := now.Copy()
+		if label := given.Text("metadata", "labels", probeLabel); label != "" {
+			next.At("metadata", "labels").(map[string]any)[probeLabel] = label
 		}
 		if !dry {
 			next = f.put("MODIFIED", prefix, resource, next)
@@ -425,10 +440,10 @@ func (f *fake) change(w http.ResponseWriter, r *http.Request, prefix, resource, 
 func (f *fake) create(w http.ResponseWriter, prefix, resource, namespace string, o object, dry bool) {
 	m := o["metadata"].(map[string]any)
 	m["namespace"] = namespace
-	if o.name() == "" {
+	if o.Name() == "" {
 		m["name"] = fmt.Sprint(m["generateName"], f.version)
 	}
-	if f.objects[prefix+"/namespaces/"+namespace+"/"+resource+"/"+o.name()] != nil {
+	if f.objects[prefix+"/namespaces/"+namespace+"/"+resource+"/"+o.Name()] != nil {
 		refuse(w, 409, metav1.StatusReasonAlreadyExists, nil)
 		return
 	}
@@ -441,7 +456,7 @@ func (f *fake) create(w http.ResponseWriter, prefix, resource, namespace string,
 // apply knows who holds one field: the probe label.
 func (f *fake) apply(w http.ResponseWriter, q url.Values, prefix, resource, namespace, name string, o object) {
 	const holder = "holder"
-	manager, label := q.Get("fieldManager"), o.text("metadata", "labels", probeLabel)
+	manager, label := q.Get("fieldManager"), o.Text("metadata", "labels", probeLabel)
 	now := f.objects[prefix+"/namespaces/"+namespace+"/"+resource+"/"+name]
 	managed := func(o object) {
 		m := o["metadata"].(map[string]any)
@@ -457,14 +472,14 @@ func (f *fake) apply(w http.ResponseWriter, q url.Values, prefix, resource, name
 	case now == nil:
 		managed(o)
 		reply(w, 201, f.put("ADDED", prefix, resource, o))
-	case label != "" && label != now.text("metadata", "labels", probeLabel) && now.text(holder) != manager && q.Get("force") != "true":
+	case label != "" && label != now.Text("metadata", "labels", probeLabel) && now.Text(holder) != manager && q.Get("force") != "true":
 		refuse(w, 409, metav1.StatusReasonConflict, object{"causes": []any{object{"reason": metav1.CauseTypeFieldManagerConflict}}})
 	default:
-		next := now.copy()
-		held := next.at("metadata", "labels").(map[string]any)
+		next := now.Copy()
+		held := next.At("metadata", "labels").(map[string]any)
 		if label != "" {
 			held[probeLabel] = label
-		} else if now.text(holder) == manager {
+		} else if now.Text(holder) == manager {
 			delete(held, probeLabel)
 		}
 		managed(next)

@@ -10,17 +10,19 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/ask"
 )
 
-// A fault breaks one convention of a server that follows all, by changing what
-// is asked of it or what it answers.
+// A fault makes a server that follows all conventions break one, by changing
+// requests or answers.
 type fault struct {
-	check    string   // that is to fail
-	also     []string // that fail with it
-	skips    []string // that cannot be carried out with it
+	check    string   // the check that must fail
+	also     []string // other checks that fail because of it
+	skips    []string // checks that are skipped because of it
 	server   func(*fake)
 	request  func(r *http.Request)
-	response func(r *http.Request, code int, header http.Header, body object) (int, object) // of what is JSON
+	response func(r *http.Request, code int, header http.Header, body object) (int, object) // of answers that are JSON
 	raw      func(r *http.Request, w *httptest.ResponseRecorder)
 	event    func(r *http.Request, e event) []event
 }
@@ -222,7 +224,7 @@ func faults() []fault {
 		{check: "openapi.v2", response: edit(path("/openapi/v2"), func(o object) { delete(o, "definitions") })},
 		{check: "dry-run.declared", raw: spoil(gadgetsV3, `"dryRun"`, `"dry"`)},
 		{check: "field-validation.declared", raw: spoil(gadgetsV3, `"fieldValidation"`, `"validate"`)},
-		{check: "apply.declared", raw: spoil(gadgetsV3, typeApply, "application/x-apply")},
+		{check: "apply.declared", raw: spoil(gadgetsV3, ask.ApplyPatch, "application/x-apply")},
 		{check: "list.kind", response: edit(path(gadgets), func(o object) {
 			if o["kind"] == "GadgetList" {
 				o["kind"] = "Gadgets"
@@ -252,7 +254,7 @@ func faults() []fault {
 		{check: "status.bad-request", request: drop(http.MethodGet, "labelSelector", "a in (")},
 		{check: "status.not-acceptable", request: func(r *http.Request) {
 			if strings.Contains(r.Header.Get("Accept"), "x-xb-unknown") {
-				r.Header.Set("Accept", typeJSON)
+				r.Header.Set("Accept", ask.JSON)
 			}
 		}},
 		{check: "status.unknown-path", raw: func(r *http.Request, w *httptest.ResponseRecorder) {
@@ -327,7 +329,7 @@ func moreFaults(gone func(*http.Request) bool) []fault {
 		}},
 		{check: "watch.expired", event: func(r *http.Request, e event) []event {
 			if r.URL.Query().Get("resourceVersion") == "1" {
-				return []event{{"ERROR", object{"kind": "Status", "code": 500}}}
+				return []event{{Type: "ERROR", Object: object{"kind": "Status", "code": 500}}}
 			}
 			return []event{e}
 		}},
@@ -346,7 +348,7 @@ func moreFaults(gone func(*http.Request) bool) []fault {
 		{check: "field-validation.warn", raw: func(_ *http.Request, w *httptest.ResponseRecorder) { w.Header().Del("Warning") }},
 		{check: "field-validation.ignore", request: replace(http.MethodPost, "fieldValidation", "Ignore", "Warn")},
 		{check: "create.metadata", response: edit(always, func(o object) {
-			if strings.HasSuffix(o.name(), "-created") {
+			if strings.HasSuffix(o.Name(), "-created") {
 				delete(metadata(o), "uid")
 			}
 		})},
@@ -357,7 +359,7 @@ func moreFaults(gone func(*http.Request) bool) []fault {
 			return code, o
 		}},
 		{check: "create.generate-name", response: edit(func(r *http.Request) bool { return r.Method == http.MethodPost }, func(o object) {
-			if strings.Contains(o.name(), "-generated-") {
+			if strings.Contains(o.Name(), "-generated-") {
 				metadata(o)["name"] = "another"
 			}
 		})},
@@ -365,7 +367,7 @@ func moreFaults(gone func(*http.Request) bool) []fault {
 		{check: "update.conflict", request: body(named(http.MethodPut, "-conflict"), func(o object) { delete(metadata(o), "resourceVersion") })},
 		{check: "apply.create", response: edit(always, func(o object) { delete(metadata(o), "managedFields") })},
 		{check: "apply.conflict", request: func(r *http.Request) {
-			if r.Header.Get("Content-Type") == typeApply {
+			if r.Header.Get("Content-Type") == ask.ApplyPatch {
 				replace(http.MethodPatch, "force", "", "true")(r)
 			}
 		}},
@@ -373,12 +375,12 @@ func moreFaults(gone func(*http.Request) bool) []fault {
 			metadata(o)["labels"].(map[string]any)[probeLabel] = "first"
 		})},
 		{check: "apply.manager", request: func(r *http.Request) {
-			if r.Header.Get("Content-Type") == typeApply && r.URL.Query().Get("fieldManager") == "" {
+			if r.Header.Get("Content-Type") == ask.ApplyPatch && r.URL.Query().Get("fieldManager") == "" {
 				replace(http.MethodPatch, "fieldManager", "", "unknown")(r)
 			}
 		}},
 		{check: "watch.live", event: func(_ *http.Request, e event) []event {
-			if strings.HasSuffix(e.Object.name(), "-live") {
+			if strings.HasSuffix(e.Object.Name(), "-live") {
 				return []event{e, e}
 			}
 			return []event{e}

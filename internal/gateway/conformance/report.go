@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/check"
 )
 
-// An Outcome is what a check came to.
+// An Outcome is the result of a check.
 type Outcome string
 
 // The outcomes. A check that is skipped says nothing against a server.
@@ -19,24 +20,24 @@ const (
 	Skip Outcome = "skip"
 )
 
-// A Result is what one check found.
+// A Result is what one check has found.
 type Result struct {
 	// ID names the check, and stays the same between releases.
 	ID string `json:"id"`
-	// Convention is what a server does that follows it.
+	// Convention says what a server does that follows it.
 	Convention string `json:"convention"`
-	// Source is the URL of where the convention is written.
+	// Source is the URL of the page that states the convention.
 	Source string `json:"source"`
-	// Outcome is what the check came to.
+	// Outcome is the result of the check.
 	Outcome Outcome `json:"outcome"`
-	// Reason says what was seen, or why nothing was looked at; empty if the
-	// check has passed.
+	// Reason says how the server breaks the convention, or why the check was
+	// skipped; empty if it has passed.
 	Reason string `json:"reason,omitempty"`
-	// Resources are those that were looked at, as name.version.group.
+	// Resources are those that the check asked, as name.version.group.
 	Resources []string `json:"resources,omitempty"`
 }
 
-// A Report is what a run found.
+// A Report is what a run has found.
 type Report struct {
 	// Server is the URL of what was checked.
 	Server string `json:"server"`
@@ -46,13 +47,13 @@ type Report struct {
 	Started time.Time `json:"started"`
 	// Seconds is how long it took.
 	Seconds float64 `json:"seconds"`
-	// Wrote says that the run was allowed to write.
+	// Wrote is true if the run was allowed to write.
 	Wrote bool `json:"wrote"`
 	// Results has one entry for each check, in the order they ran in.
 	Results []Result `json:"results"`
 }
 
-// Count is how many checks had this outcome.
+// Count is how many checks have this outcome.
 func (r *Report) Count(o Outcome) int {
 	n := 0
 	for _, result := range r.Results {
@@ -63,7 +64,7 @@ func (r *Report) Count(o Outcome) int {
 	return n
 }
 
-// Conformant says that something was checked and that nothing failed.
+// Conformant reports whether a check passed and none failed.
 func (r *Report) Conformant() bool { return r.Count(Fail) == 0 && r.Count(Pass) > 0 }
 
 // Summary is one sentence, for a condition's message: what failed, by name.
@@ -121,81 +122,15 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// A finding is what one check has to say.
-type finding struct {
-	outcome   Outcome
-	reason    string
-	resources []string
-}
-
-func pass() finding { return finding{outcome: Pass} }
-
-func fail(err error) finding { return finding{outcome: Fail, reason: err.Error()} }
-
-func skip(format string, args ...any) finding {
-	return finding{outcome: Skip, reason: fmt.Sprintf(format, args...)}
-}
-
-// notSaid is an error that speaks of what could not be checked, and not of a
-// convention that is broken.
-type notSaid string
-
-func (e notSaid) Error() string { return string(e) }
-
-func unsaid(format string, args ...any) error { return notSaid(fmt.Sprintf(format, args...)) }
-
-// judge is the finding that an error amounts to.
-func judge(err error) finding {
-	var silent notSaid
+// resultOf is the result of a check with this finding.
+func resultOf[S any](c check.Check[S], f check.Finding) Result {
+	r := Result{ID: c.ID, Convention: c.Convention, Source: c.Source, Outcome: Pass, Resources: f.Resources}
+	var skipped check.Skipped
 	switch {
-	case err == nil:
-		return pass()
-	case errors.As(err, &silent):
-		return skip("%s", silent)
-	default:
-		return fail(err)
+	case errors.As(f.Err, &skipped):
+		r.Outcome, r.Reason = Skip, skipped.Error()
+	case f.Err != nil:
+		r.Outcome, r.Reason = Fail, f.Err.Error()
 	}
-}
-
-// judgeAll is the finding that several errors amount to: a broken convention
-// fails the check, whatever else could not be checked.
-func judgeAll(all []error) finding {
-	broken := slices.DeleteFunc(slices.Clone(all), func(err error) bool { return err == nil || judge(err).outcome == Skip })
-	if len(broken) > 0 {
-		return fail(errors.Join(broken...))
-	}
-	return judge(errors.Join(all...))
-}
-
-// each asks the same of several resources. One that breaks the convention
-// fails the check; it passes if at least one could be asked.
-func each(resources []*sample, ask func(*sample) error) finding {
-	const most = 5
-	var f finding
-	var broken, silent []string
-	for _, r := range resources {
-		one := judge(ask(r))
-		switch one.outcome {
-		case Fail:
-			broken = append(broken, r.String()+": "+one.reason)
-		case Skip:
-			silent = append(silent, r.String()+": "+one.reason)
-			continue
-		case Pass:
-		}
-		f.resources = append(f.resources, r.String())
-	}
-	switch {
-	case len(broken) > most:
-		f.outcome, f.reason = Fail, strings.Join(broken[:most], "\n")+fmt.Sprintf("\nand %d more", len(broken)-most)
-	case len(broken) > 0:
-		f.outcome, f.reason = Fail, strings.Join(broken, "\n")
-	case len(f.resources) > 0:
-		f.outcome = Pass
-	case len(silent) > 0:
-		f.outcome, f.reason = Skip, silent[0]
-	default:
-		f.outcome, f.reason = Skip, "there is no resource that the caller may list; grant get, list and watch to see more"
-	}
-	return f
+	return r
 }

@@ -1,4 +1,4 @@
-package conformance
+package catalog
 
 import (
 	"context"
@@ -9,70 +9,30 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/ask"
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/check"
+	"github.com/xbernetes/xbernetes/internal/gateway/conformance/survey"
 )
 
-func discoveryChecks() []check {
-	const ofDiscovery = apiPage + "#discovery-api"
-	return []check{
-		{id: "discovery.groups", source: ofDiscovery,
-			convention: "/api and /apis list the group versions, each once, the preferred one among them", run: steady(checkGroups)},
-		{id: "discovery.group", source: ofDiscovery,
-			convention: "/apis/GROUP says of a group what /apis does", run: steady(checkGroup)},
-		{id: "discovery.resources", source: ofDiscovery,
-			convention: "each group version lists its resources, each once, with kind and verbs", run: steady(checkResources)},
-		{id: "discovery.names", source: conventions + "#naming-conventions",
-			convention: "groups are DNS names, versions like v1 or v2beta1, resources in lower case, kinds in CamelCase", run: checkNames},
-		{id: "discovery.aggregated", source: apiPage + "#aggregated-discovery",
-			convention: "aggregated discovery v2 says what the discovery by group version says", run: steady(checkAggregated)},
-		{id: "discovery.etag", source: apiPage + "#aggregated-discovery",
-			convention: "aggregated discovery has an ETag, and is answered with 304 while that holds", run: checkETag},
-		{id: "discovery.version", source: apiPage,
-			convention: "/version says major, minor and gitVersion", run: checkVersion},
-	}
-}
-
-// steady makes a check that fails only if it does so three times: what it
-// compares is read one after the other, and may change in between.
-func steady(run func(context.Context, *session) finding) func(context.Context, *session) finding {
-	return func(ctx context.Context, s *session) finding {
-		f := run(ctx, s)
-		for range 2 {
-			if f.outcome != Fail {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return f
-			case <-time.After(s.options.settle):
-			}
-			if err := s.discover(ctx); err != nil {
-				return fail(err)
-			}
-			f = run(ctx, s)
-		}
-		return f
-	}
-}
-
-func checkGroups(_ context.Context, s *session) finding {
-	problems := slices.Clone(s.badGroups)
+func checkGroups(_ context.Context, s *survey.Survey) error {
+	problems := slices.Clone(s.GroupErrs)
 	seen := map[string]bool{}
-	for _, g := range s.groups {
+	for _, g := range s.Groups {
 		if seen[g.Name] {
 			problems = append(problems, fmt.Errorf("group %q is listed twice", g.Name))
 		}
 		seen[g.Name] = true
 		problems = append(problems, groupProblems(g)...)
 	}
-	if len(s.groups) == 0 && len(problems) == 0 {
+	if len(s.Groups) == 0 && len(problems) == 0 {
 		problems = append(problems, errors.New("/apis lists no group, and /api no version; nothing is served"))
 	}
-	return judgeAll(problems)
+	return check.All(problems)
 }
 
 func groupProblems(g metav1.APIGroup) []error {
@@ -96,29 +56,29 @@ func groupProblems(g metav1.APIGroup) []error {
 	return problems
 }
 
-func checkGroup(ctx context.Context, s *session) finding {
+func checkGroup(ctx context.Context, s *survey.Survey) error {
 	var problems []error
 	asked := 0
-	for _, g := range s.groups {
+	for _, g := range s.Groups {
 		if g.Name == "" {
 			continue
 		}
 		asked++
 		var got metav1.APIGroup
-		a, err := s.client.get(ctx, "/apis/"+g.Name, nil, &got)
+		a, err := s.Client().JSON(ctx, "/apis/"+g.Name, &got)
 		switch {
 		case err != nil:
 		case got.Kind != "APIGroup" || got.APIVersion != "v1":
-			err = a.errorf("want an APIGroup of v1, got a %q of %q", got.Kind, got.APIVersion)
+			err = a.Errorf("want an APIGroup of v1, got a %q of %q", got.Kind, got.APIVersion)
 		case got.Name != g.Name || !slices.Equal(got.Versions, g.Versions) || got.PreferredVersion != g.PreferredVersion:
-			err = a.errorf("it has name %q, versions %v and prefers %q; /apis says %q, %v and %q", got.Name, versionsOf(got), got.PreferredVersion.Version, g.Name, versionsOf(g), g.PreferredVersion.Version)
+			err = a.Errorf("it has name %q, versions %v and prefers %q; /apis says %q, %v and %q", got.Name, versionsOf(got), got.PreferredVersion.Version, g.Name, versionsOf(g), g.PreferredVersion.Version)
 		}
 		problems = append(problems, err)
 	}
 	if asked == 0 {
-		return skip("there is no group to ask for")
+		return check.Skipf("there is no group to ask for")
 	}
-	return judgeAll(problems)
+	return check.All(problems)
 }
 
 func versionsOf(g metav1.APIGroup) []string {
@@ -129,9 +89,9 @@ func versionsOf(g metav1.APIGroup) []string {
 	return versions
 }
 
-func checkResources(_ context.Context, s *session) finding {
-	problems := slices.Clone(s.badLists)
-	for _, list := range s.lists {
+func checkResources(_ context.Context, s *survey.Survey) error {
+	problems := slices.Clone(s.ListErrs)
+	for _, list := range s.Lists {
 		seen := map[string]bool{}
 		for _, r := range list.APIResources {
 			if seen[r.Name] {
@@ -143,10 +103,10 @@ func checkResources(_ context.Context, s *session) finding {
 			}
 		}
 	}
-	if len(s.lists) == 0 && len(problems) == 0 {
-		return skip("there is no group version to ask for")
+	if len(s.Lists) == 0 && len(problems) == 0 {
+		return check.Skipf("there is no group version to ask for")
 	}
-	return judgeAll(problems)
+	return check.All(problems)
 }
 
 var (
@@ -155,9 +115,9 @@ var (
 	kindName     = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 )
 
-func checkNames(_ context.Context, s *session) finding {
+func checkNames(_ context.Context, s *survey.Survey) error {
 	var problems []error
-	for _, g := range s.groups {
+	for _, g := range s.Groups {
 		if g.Name != "" && len(validation.IsDNS1123Subdomain(g.Name)) > 0 {
 			problems = append(problems, fmt.Errorf("group %q is no DNS name", g.Name))
 		}
@@ -167,7 +127,7 @@ func checkNames(_ context.Context, s *session) finding {
 			}
 		}
 	}
-	for _, list := range s.lists {
+	for _, list := range s.Lists {
 		for _, r := range list.APIResources {
 			if !resourceName.MatchString(r.Name) {
 				problems = append(problems, fmt.Errorf("%s: resource %q is not in lower case", list.GroupVersion, r.Name))
@@ -177,7 +137,7 @@ func checkNames(_ context.Context, s *session) finding {
 			}
 		}
 	}
-	return judgeAll(problems)
+	return check.All(problems)
 }
 
 // acceptAggregated is what clients send: the merged form first, the old one if
@@ -185,13 +145,13 @@ func checkNames(_ context.Context, s *session) finding {
 const acceptAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
 // aggregated reads /api or /apis in the aggregated form; nil if the server has none.
-func (s *session) aggregated(ctx context.Context, path string, header http.Header) (*answer, error) {
-	a, err := s.client.ask(ctx, request{path: path, accept: acceptAggregated, header: header})
-	if err != nil || a.status == http.StatusNotFound {
+func aggregated(ctx context.Context, s *survey.Survey, path string, header http.Header) (*ask.Answer, error) {
+	a, err := s.Client().Get(ctx, ask.Request{Path: path, Accept: acceptAggregated, Header: header})
+	if err != nil || a.Status == http.StatusNotFound {
 		return nil, err
 	}
-	_, params, err := mime.ParseMediaType(a.header.Get("Content-Type"))
-	if a.status == http.StatusOK && (err != nil || params["as"] != "APIGroupDiscoveryList") {
+	_, params, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	if a.Status == http.StatusOK && (err != nil || params["as"] != "APIGroupDiscoveryList") {
 		return nil, nil
 	}
 	return a, nil
@@ -199,29 +159,29 @@ func (s *session) aggregated(ctx context.Context, path string, header http.Heade
 
 const noAggregated = "the server has no aggregated discovery; clients ask it once for each group version instead"
 
-func checkAggregated(ctx context.Context, s *session) finding {
+func checkAggregated(ctx context.Context, s *survey.Survey) error {
 	var got, problems []string
 	for _, path := range []string{"/api", "/apis"} {
-		a, err := s.aggregated(ctx, path, nil)
+		a, err := aggregated(ctx, s, path, nil)
 		if err != nil {
-			return fail(err)
+			return err
 		}
 		if a == nil {
 			if path == "/api" {
 				continue
 			}
-			return skip(noAggregated)
+			return check.Skipf(noAggregated)
 		}
 		var list apidiscovery.APIGroupDiscoveryList
-		if err := a.json(http.StatusOK, &list); err != nil {
-			return judge(err)
+		if err := a.JSON(http.StatusOK, &list); err != nil {
+			return err
 		}
 		if list.Kind != "APIGroupDiscoveryList" || list.APIVersion != "apidiscovery.k8s.io/v2" {
-			return fail(a.errorf("want an APIGroupDiscoveryList of apidiscovery.k8s.io/v2, got a %q of %q", list.Kind, list.APIVersion))
+			return a.Errorf("want an APIGroupDiscoveryList of apidiscovery.k8s.io/v2, got a %q of %q", list.Kind, list.APIVersion)
 		}
 		got = append(got, flattenAggregated(&list)...)
 	}
-	want := flattenLegacy(s.lists)
+	want := flattenLegacy(s.Lists)
 	for _, line := range minus(want, got) {
 		problems = append(problems, "only by group version: "+line)
 	}
@@ -233,9 +193,9 @@ func checkAggregated(ctx context.Context, s *session) finding {
 		problems = append(problems[:most], fmt.Sprintf("and %d more", len(problems)-most))
 	}
 	if len(problems) > 0 {
-		return fail(errors.New(strings.Join(problems, "\n")))
+		return errors.New(strings.Join(problems, "\n"))
 	}
-	return pass()
+	return nil
 }
 
 // flattenAggregated and flattenLegacy say the same of the same, a line for each
@@ -290,47 +250,47 @@ func minus(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(e string) bool { return in[e] })
 }
 
-func checkETag(ctx context.Context, s *session) finding {
+func checkETag(ctx context.Context, s *survey.Survey) error {
 	// Discovery may change between two requests; a third time it is not that.
 	var problem error
 	for range 3 {
-		a, err := s.aggregated(ctx, "/apis", nil)
+		a, err := aggregated(ctx, s, "/apis", nil)
 		if err != nil {
-			return fail(err)
+			return err
 		}
 		if a == nil {
-			return skip(noAggregated)
+			return check.Skipf(noAggregated)
 		}
-		tag := a.header.Get("ETag")
+		tag := a.Header.Get("ETag")
 		if tag == "" {
-			return fail(a.errorf("the answer has no ETag; clients read all of it each time"))
+			return a.Errorf("the answer has no ETag; clients read all of it each time")
 		}
-		again, err := s.aggregated(ctx, "/apis", http.Header{"If-None-Match": {tag}})
+		again, err := aggregated(ctx, s, "/apis", http.Header{"If-None-Match": {tag}})
 		if err != nil {
-			return fail(err)
+			return err
 		}
-		if again != nil && again.status == http.StatusNotModified {
-			return pass()
+		if again != nil && again.Status == http.StatusNotModified {
+			return nil
 		}
-		problem = a.errorf("asked again with If-None-Match: %s the server does not answer 304 but sends it all once more", tag)
+		problem = a.Errorf("asked again with If-None-Match: %s the server does not answer 304 but sends it all once more", tag)
 	}
-	return fail(problem)
+	return problem
 }
 
-func checkVersion(ctx context.Context, s *session) finding {
+func checkVersion(ctx context.Context, s *survey.Survey) error {
 	var version struct{ Major, Minor, GitVersion string }
-	a, err := s.client.ask(ctx, request{path: "/version"})
+	a, err := s.Client().Get(ctx, ask.Request{Path: "/version"})
 	if err != nil {
-		return fail(err)
+		return err
 	}
-	if a.status == http.StatusNotFound {
-		return skip("the server does not say its version; kubectl version then shows the client's only")
+	if a.Status == http.StatusNotFound {
+		return check.Skipf("the server does not say its version; kubectl version then shows the client's only")
 	}
-	if err := a.json(http.StatusOK, &version); err != nil {
-		return judge(err)
+	if err := a.JSON(http.StatusOK, &version); err != nil {
+		return err
 	}
 	if version.GitVersion == "" {
-		return fail(a.errorf("there is no gitVersion; kubectl and Helm read it"))
+		return a.Errorf("there is no gitVersion; kubectl and Helm read it")
 	}
-	return pass()
+	return nil
 }
