@@ -53,8 +53,9 @@ var rules = []rule{
 	{"internal/journal/faultlog", "wraps any journal", []string{"internal/journal"}, nil},
 	{"internal/journal/memlog", "a driver knows the contract and its service", []string{"internal/journal", "internal/journal/blobname"}, nil},
 	{"internal/journal/filelog", "a driver knows the contract and its service", []string{"internal/journal", "internal/journal/blobname"}, []string{"golang.org/x/sys/..."}},
-	{"internal/journal/s3log", "a driver knows the contract and its service", []string{"internal/journal", "internal/journal/blobname"}, []string{"github.com/aws/..."}},
-
+	{"internal/journal/s3log", "a driver knows the contract and its service", []string{"internal/journal", "internal/journal/blobname", "internal/journal/s3log/bucket", "internal/journal/s3log/probe"}, nil},
+	{"internal/journal/s3log/bucket", "the only room that speaks to S3; knows no journal", nil, []string{"github.com/aws/..."}},
+	{"internal/journal/s3log/probe", "tries a store; knows no journal", []string{"internal/journal/s3log/bucket"}, nil},
 	{"internal/journal/s3log/s3test", "a store for tests; knows no journal", nil, []string{"github.com/johannesboyne/gofakes3", "github.com/johannesboyne/gofakes3/backend/s3mem"}},
 	{"internal/sim", "runs replicas on a journal that goes wrong; tests only", nil, []string{}},
 	{"internal/notify", "hints decide nothing and know no journal", nil, nil},
@@ -120,7 +121,7 @@ var bans = []struct {
 	reason  string
 }{
 	{"k8s.io/kubernetes/...", []string{"internal/controlplane"}, "it takes minutes to build and has global state"},
-	{"github.com/aws/aws-sdk-go-v2/...", []string{"internal/journal/s3log", "internal/devstore"}, "cloud SDKs belong to drivers and notifiers"},
+	{"github.com/aws/aws-sdk-go-v2/...", []string{"internal/journal/s3log/bucket", "internal/devstore"}, "cloud SDKs belong to drivers and notifiers"},
 	{"github.com/versity/versitygw/...", []string{"internal/devstore"}, "the object store is for xb dev only"},
 	{"go.etcd.io/etcd/server/v3/...", nil, "etcd's server is for tests only"},
 	{"google.golang.org/grpc/test/...", nil, "grpc's helpers for tests promise nothing to a product"},

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
 )
 
 // Append implements journal.Journal. It ends with an unknown outcome only
@@ -22,61 +22,59 @@ func (l *Log) Append(ctx context.Context, slot journal.Slot, rec []byte) error {
 	if len(rec) > maxRecord {
 		return fmt.Errorf("append to slot %d: %d bytes: %w", slot, len(rec), journal.ErrTooLarge)
 	}
-	if l.cfg.ReadOnly {
-		return errReadOnly
-	}
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := l.calls.beginWrite(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if l.ends.trimmed(slot) {
+	if l.floors.trimmed(slot) {
 		return journal.ErrTaken
 	}
 	if err := l.checkDepth(ctx, slot); err != nil {
 		return fmt.Errorf("append to slot %d: %w", slot, err)
 	}
-	if err := l.place(ctx, slot, rec); err != nil {
+	if err := l.store(ctx, slot, rec); err != nil {
 		return fmt.Errorf("append to slot %d: %w", slot, err)
 	}
 	return nil
 }
 
-// place brings rec to slot, or finds out that another record is there.
-func (l *Log) place(ctx context.Context, slot journal.Slot, rec []byte) error {
+// store brings rec to slot, or finds out that another record is there.
+func (l *Log) store(ctx context.Context, slot journal.Slot, rec []byte) error {
 	name := slotName(slot)
-	frame := encodeFrame(name, l.info.ID, rec)
+	frame := l.frames.encode(name, rec)
 	for n := 0; ; n++ {
-		at, err := l.put(ctx, name, frame, ifAbsent)
+		at, err := l.calls.bucket.Create(ctx, name, frame)
 		if err == nil {
 			return l.confirm(ctx, slot, at)
 		}
-		if !passing(err) && statusOf(err) != http.StatusPreconditionFailed {
+		if !bucket.Passing(err) && !errors.Is(err, bucket.ErrExists) {
 			return err
 		}
-		l.cfg.logger().Debug("append not confirmed", "slot", slot, "attempt", n+1, "err", err)
-		if statusOf(err) != http.StatusConflict { // 409 stored nothing
-			if settled, err := l.settleBy(ctx, slot, rec); settled {
+		l.logger.Debug("append not confirmed", "slot", slot, "attempt", n+1, "err", err)
+		if !errors.Is(err, bucket.ErrConflict) { // that one stored nothing
+			if known, err := l.outcome(ctx, slot, rec); known {
 				return err
 			}
 		}
-		if pause(ctx, n) != nil {
-			return unknown(fmt.Sprintf("gave up after %d attempts (%s)", n+1, err), ended(ctx))
+		if bucket.Pause(ctx, n) != nil {
+			return unknown(fmt.Sprintf("gave up after %d attempts (%s)", n+1, err), bucket.Ended(ctx))
 		}
 	}
 }
 
-// settleBy reads the slot after a PUT whose outcome it may tell: refused
-// because the slot is held, or not known at all. settled says that err is
-// Append's; otherwise the slot was empty, or would not say.
-func (l *Log) settleBy(ctx context.Context, slot journal.Slot, rec []byte) (settled bool, err error) {
-	got, at, err := l.readSlot(ctx, slot)
+// outcome reads the slot after a PUT that was refused because the slot is held,
+// or of which nothing is known. If known is set, err is what Append returns.
+// Otherwise the slot is empty, or could not be read, and the PUT must be sent
+// again.
+func (l *Log) outcome(ctx context.Context, slot journal.Slot, rec []byte) (known bool, err error) {
+	got, at, err := l.frames.record(ctx, slot)
 	switch {
-	case errors.Is(err, errAbsent):
-		// Either the PUT did not land, or not yet: then it meets the next
-		// one, and one of the two, with the same bytes, is refused.
-		err := l.vouch(ctx, slot, at, at)
-		return errors.Is(err, journal.ErrTrimmed), l.trimmedMeanwhile(err)
+	case errors.Is(err, bucket.ErrAbsent):
+		// The PUT did not land, or will land later: then it meets the next PUT,
+		// and one of the two, which have the same bytes, is refused.
+		err := l.floors.vouch(ctx, slot, at, at)
+		return errors.Is(err, journal.ErrTrimmed), trimmedMeanwhile(err)
 	case errors.Is(err, journal.ErrCorrupt):
 		return true, err
 	case err != nil:
@@ -84,49 +82,49 @@ func (l *Log) settleBy(ctx context.Context, slot journal.Slot, rec []byte) (sett
 	case bytes.Equal(got, rec):
 		return true, l.confirm(ctx, slot, at)
 	}
-	if err := l.vouch(ctx, slot, at, at); err != nil {
-		return true, l.trimmedMeanwhile(err)
+	if err := l.floors.vouch(ctx, slot, at, at); err != nil {
+		return true, trimmedMeanwhile(err)
 	}
-	l.ends.held(slot)
-	l.ends.keep(slot, got)
+	l.tail.held(slot)
+	l.tail.keep(slot, got)
 	return true, journal.ErrTaken
 }
 
 // confirm acknowledges a record that the store held at slot at its time at,
-// unless the slot may have been deleted before: there the condition of a PUT
-// means nothing, and what it left nobody reads.
+// unless the slot may have been deleted before: then the condition of a PUT
+// means nothing, and nobody reads what it left.
 func (l *Log) confirm(ctx context.Context, slot journal.Slot, at time.Time) error {
-	if err := l.vouch(ctx, slot, at, at); err != nil {
-		return l.trimmedMeanwhile(err)
+	if err := l.floors.vouch(ctx, slot, at, at); err != nil {
+		return trimmedMeanwhile(err)
 	}
-	l.ends.held(slot)
+	l.tail.held(slot)
 	return nil
 }
 
-// trimmedMeanwhile is the error of an Append whose slot cannot be vouched for.
-func (l *Log) trimmedMeanwhile(err error) error {
+// trimmedMeanwhile is the error of an Append if nothing vouches for its slot.
+func trimmedMeanwhile(err error) error {
 	return unknown("cannot tell whether the slot had been trimmed before", err)
 }
 
 // checkDepth returns ErrAhead if slot is too far after the tail. It asks the
 // store only where this process does not know the tail well enough.
 func (l *Log) checkDepth(ctx context.Context, slot journal.Slot) error {
-	if slot <= depth || slot-depth <= l.ends.known() {
+	if slot <= depth || slot-depth <= l.tail.known() {
 		return nil
 	}
 	if err := l.findTail(ctx, slot-1, 2*depth-1); err != nil {
 		return err
 	}
-	if slot-depth <= l.ends.known() {
+	if slot-depth <= l.tail.known() {
 		return nil
 	}
-	if _, err := l.lookAtFloors(ctx); err != nil {
+	if _, err := l.floors.look(ctx); err != nil {
 		return err
 	}
-	if slot-depth <= l.ends.known() {
+	if slot-depth <= l.tail.known() {
 		return nil
 	}
-	return fmt.Errorf("the tail is at %d: %w", l.ends.known(), journal.ErrAhead)
+	return fmt.Errorf("the tail is at %d: %w", l.tail.known(), journal.ErrAhead)
 }
 
 // outcomeUnknown is the error of an Append that may have happened.
@@ -135,6 +133,8 @@ type outcomeUnknown struct {
 	cause error
 }
 
+// unknown returns the error of an Append that may have happened, and why that
+// is not known.
 func unknown(why string, cause error) error { return &outcomeUnknown{why, cause} }
 
 func (e *outcomeUnknown) Error() string { return "outcome unknown: " + e.why }

@@ -6,16 +6,20 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/blobname"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
 )
 
 // A blob's parts are joined by separator in its key, not by "/": some stores
 // keep keys as files, and refuse "a" beside "a/b".
 const separator = "!"
+
+// blobs keeps the blobs beside a journal. It implements journal.Blobs.
+type blobs struct {
+	calls  calls
+	frames frames
+}
 
 // maxBlobName is the length of the longest name of a blob, in bytes: with a
 // prefix before it, a key has at most 1,024.
@@ -33,24 +37,18 @@ func blobKey(name string) (string, error) {
 }
 
 // PutBlob implements journal.Blobs.
-func (l *Log) PutBlob(ctx context.Context, name string, data []byte) error {
+func (b blobs) PutBlob(ctx context.Context, name string, data []byte) error {
 	key, err := blobKey(name)
 	if err != nil {
 		return err
 	}
-	if l.cfg.ReadOnly {
-		return errReadOnly
-	}
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := b.calls.beginWrite(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	frame := encodeFrame(key, l.info.ID, data)
-	err = l.again(ctx, func() error {
-		_, err := l.put(ctx, key, frame, anyway)
-		return err
-	})
+	frame := b.frames.encode(key, data)
+	err = b.calls.bucket.Again(ctx, func() error { return b.calls.bucket.Put(ctx, key, frame) })
 	if err != nil {
 		return fmt.Errorf("put blob %s: %w", name, err)
 	}
@@ -58,18 +56,18 @@ func (l *Log) PutBlob(ctx context.Context, name string, data []byte) error {
 }
 
 // GetBlob implements journal.Blobs.
-func (l *Log) GetBlob(ctx context.Context, name string) ([]byte, error) {
+func (b blobs) GetBlob(ctx context.Context, name string) ([]byte, error) {
 	key, err := blobKey(name)
 	if err != nil {
 		return nil, err
 	}
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := b.calls.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	data, _, err := l.getFrame(ctx, key, int64(frameHeader+journal.MaxBlob))
-	if errors.Is(err, errAbsent) {
+	data, _, err := b.frames.get(ctx, key, journal.MaxBlob)
+	if errors.Is(err, bucket.ErrAbsent) {
 		return nil, fmt.Errorf("get blob %s: %w", name, journal.ErrNoBlob)
 	}
 	if err != nil {
@@ -79,8 +77,8 @@ func (l *Log) GetBlob(ctx context.Context, name string) ([]byte, error) {
 }
 
 // ListBlobs implements journal.Blobs.
-func (l *Log) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
-	ctx, done, err := l.begin(ctx)
+func (b blobs) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
+	ctx, done, err := b.calls.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -89,45 +87,40 @@ func (l *Log) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
 		return nil, nil
 	}
 	var names blobname.List
-	var token *string
+	next := ""
 	for {
-		var page *s3.ListObjectsV2Output
-		err := l.again(ctx, func() (err error) {
-			page, err = l.list(ctx, blobPrefix+strings.ReplaceAll(prefix, "/", separator), "", token, 1000)
+		var page bucket.Page
+		err := b.calls.bucket.Again(ctx, func() (err error) {
+			page, err = b.calls.bucket.List(ctx, blobPrefix+strings.ReplaceAll(prefix, "/", separator), "", next)
 			return err
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list blobs: %w", err)
 		}
-		for _, object := range page.Contents {
-			name := strings.TrimPrefix(aws.ToString(object.Key), l.cfg.key(blobPrefix))
-			name = strings.ReplaceAll(name, separator, "/")
+		for _, object := range page.Objects {
+			name := strings.ReplaceAll(strings.TrimPrefix(object.Name, blobPrefix), separator, "/")
 			if _, err := blobKey(name); err == nil { // else not ours
 				names.Add(name)
 			}
 		}
-		if !aws.ToBool(page.IsTruncated) {
+		if next = page.Next; next == "" {
 			return names.Sorted(), nil
 		}
-		token = page.NextContinuationToken
 	}
 }
 
 // DeleteBlob implements journal.Blobs.
-func (l *Log) DeleteBlob(ctx context.Context, name string) error {
+func (b blobs) DeleteBlob(ctx context.Context, name string) error {
 	key, err := blobKey(name)
 	if err != nil {
 		return err
 	}
-	if l.cfg.ReadOnly {
-		return errReadOnly
-	}
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := b.calls.beginWrite(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := l.again(ctx, func() error { return l.remove(ctx, key) }); err != nil {
+	if err := b.calls.bucket.Again(ctx, func() error { return b.calls.bucket.Remove(ctx, key) }); err != nil {
 		return fmt.Errorf("delete blob %s: %w", name, err)
 	}
 	return nil

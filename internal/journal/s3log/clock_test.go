@@ -68,7 +68,7 @@ func TestPhantom(t *testing.T) {
 	wantRead(t, sleeper, 1)
 	grow(t, owner, 1, 40)
 	trimAll(t, owner, clock, 31)
-	if _, err := owner.put(t.Context(), slotName(1), encodeFrame(slotName(1), owner.info.ID, []byte("phantom")), ifAbsent); err != nil {
+	if _, err := owner.calls.bucket.Create(t.Context(), slotName(1), owner.frames.encode(slotName(1), []byte("phantom"))); err != nil {
 		t.Fatal(err)
 	}
 	if recs, err := sleeper.Read(t.Context(), 1, 10); !errors.Is(err, journal.ErrTrimmed) {
@@ -135,7 +135,7 @@ func TestFloorWithoutIfMatch(t *testing.T) {
 		}
 	}
 	clock.Advance(time.Hour)
-	if floor, err := l.lookAtFloors(t.Context()); err != nil || floor != 20 {
+	if floor, err := l.floors.look(t.Context()); err != nil || floor != 20 {
 		t.Errorf("the floor is %d, %v; want 20", floor, err)
 	}
 }
@@ -161,7 +161,7 @@ func trimAll(t *testing.T, l *Log, clock *s3test.Clock, before journal.Slot) {
 	if _, err := l.Trim(t.Context(), before); err != nil {
 		t.Fatal(err)
 	}
-	if held, err := l.exists(t.Context(), slotName(before-1)); err != nil || held {
+	if held, err := l.calls.bucket.Exists(t.Context(), slotName(before-1)); err != nil || held {
 		t.Fatalf("slot %d is still there after Trim (%v)", before-1, err)
 	}
 }

@@ -41,14 +41,14 @@ func serve(t testing.TB, handler http.Handler) Config {
 
 // atOnce is for stores whose clock nobody can move on: slots are deleted as soon
 // as they are given up, and no answer counts without another look at the floors.
-var atOnce = spans{trust: -1, readable: -time.Minute, settle: -time.Minute}
+var atOnce = spans{trust: -1, readable: -time.Minute, kept: -time.Minute}
 
 // fixture opens stores at cfg for the shared suite.
 func fixture(cfg Config) journaltest.Fixture {
 	return journaltest.Fixture{Open: func(ctx context.Context) (journal.Store, error) {
 		l, err := Open(ctx, cfg)
 		if err == nil {
-			l.spans = atOnce
+			l.floors.spans = atOnce
 		}
 		return l, err
 	}}

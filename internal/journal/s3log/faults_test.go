@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
 )
 
 // fault is what happens to one request.
@@ -216,7 +218,7 @@ func sometimes(seed uint64, share float64) func(*http.Request) fault {
 		mu.Lock()
 		defer mu.Unlock()
 		id := r.Method + " " + r.URL.Path + " " + r.URL.Query().Get("prefix")
-		if met[id] == attempts-1 || random.Float64() >= share {
+		if met[id] == bucket.Attempts-1 || random.Float64() >= share {
 			return pass
 		}
 		met[id]++

@@ -37,15 +37,15 @@ func TestOldFloorsAreListedOnce(t *testing.T) {
 func TestFloorsAreListedFromWhereALookEnded(t *testing.T) {
 	l, floors := listed(t, 20_000, time.Hour)
 	floors.broken.Store(11)
-	if _, err := l.lookAtFloors(t.Context()); err == nil {
+	if _, err := l.floors.look(t.Context()); err == nil {
 		t.Fatal("a look whose 11th LIST was refused did not fail")
 	}
-	if !l.ends.trimmed(9_999) || l.ends.trimmed(10_000) {
+	if !l.floors.trimmed(9_999) || l.floors.trimmed(10_000) {
 		t.Error("the floor is not that of the tenth page")
 	}
 	floors.broken.Store(0)
 	floors.lists.Store(0)
-	if _, err := l.lookAtFloors(t.Context()); err != nil {
+	if _, err := l.floors.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := floors.lists.Load(); got > 11 {
@@ -58,7 +58,7 @@ func TestFloorsAreListedFromWhereALookEnded(t *testing.T) {
 func TestTooManyYoungFloors(t *testing.T) {
 	l, floors := listed(t, 50_000, time.Minute)
 	floors.clock.Advance(2 * realSpans.trust)
-	_, err := l.lookAtFloors(t.Context())
+	_, err := l.floors.look(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "floor/") {
 		t.Errorf("a look at 50,000 floors = %v, want an error that names where they are", err)
 	}
@@ -80,7 +80,7 @@ func TestFloorsOfAStoreWithoutStartAfter(t *testing.T) {
 	l, floors := listed(t, 10_000, time.Hour)
 	floors.deaf = true
 	for range 2 {
-		if floor, err := l.lookAtFloors(t.Context()); err != nil || floor != 10_000 {
+		if floor, err := l.floors.look(t.Context()); err != nil || floor != 10_000 {
 			t.Errorf("the floor is %d, %v; want 10000", floor, err)
 		}
 	}
@@ -90,12 +90,12 @@ func TestFloorsOfAStoreWithoutStartAfter(t *testing.T) {
 // floor, and has none above it, is not believed: all floors are listed again.
 func TestFloorThatIsNotListed(t *testing.T) {
 	l, floors := listed(t, 1_500, time.Hour)
-	if _, err := l.lookAtFloors(t.Context()); err != nil {
+	if _, err := l.floors.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	floors.n = 1_000 // somebody deleted the highest floors
 	floors.lists.Store(0)
-	if floor, err := l.lookAtFloors(t.Context()); err != nil || floor != 1_500 {
+	if floor, err := l.floors.look(t.Context()); err != nil || floor != 1_500 {
 		t.Errorf("the floor is %d, %v; want 1500, from which it never falls", floor, err)
 	}
 	if got := floors.lists.Load(); got != 2 {

@@ -1,11 +1,15 @@
 package s3log
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
 )
 
 // A frame is what one object holds: the magic, a CRC-32C, the payload. The
@@ -19,6 +23,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// encodeFrame returns the frame with payload for the object of that name.
 func encodeFrame(name string, id journal.ID, payload []byte) []byte {
 	frame := make([]byte, frameHeader+len(payload))
 	copy(frame, frameMagic)
@@ -44,4 +49,41 @@ func frameSum(name string, id journal.ID, payload []byte) uint32 {
 	sum = crc32.Update(sum, castagnoli, []byte{0})
 	sum = crc32.Update(sum, castagnoli, id[:])
 	return crc32.Update(sum, castagnoli, payload)
+}
+
+// frames reads the objects of one journal that hold frames.
+type frames struct {
+	bucket *bucket.Bucket
+	id     journal.ID // of the journal, which every frame's checksum covers
+}
+
+// encode returns the frame that belongs under name.
+func (f frames) encode(name string, payload []byte) []byte { return encodeFrame(name, f.id, payload) }
+
+// get returns the payload under name, of at most most bytes, or
+// bucket.ErrAbsent, and when the store looked. A frame that does not match its
+// checksum is read twice more, in case it was altered on the way.
+func (f frames) get(ctx context.Context, name string, most int) (payload []byte, at time.Time, err error) {
+	for range 3 {
+		var frame []byte
+		err = f.bucket.Again(ctx, func() (err error) {
+			frame, at, err = f.bucket.Get(ctx, name, int64(frameHeader+most))
+			return err
+		})
+		if errors.Is(err, bucket.ErrTooLong) {
+			return nil, at, fmt.Errorf("%w: %w", err, journal.ErrCorrupt)
+		}
+		if err != nil {
+			return nil, at, err
+		}
+		if payload, err = decodeFrame(name, f.id, frame); err == nil {
+			return payload, at, nil
+		}
+	}
+	return nil, at, err
+}
+
+// record returns the record at slot or bucket.ErrAbsent, and when the store looked.
+func (f frames) record(ctx context.Context, slot journal.Slot) ([]byte, time.Time, error) {
+	return f.get(ctx, slotName(slot), maxRecord)
 }

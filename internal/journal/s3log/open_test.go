@@ -17,6 +17,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/devstore"
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
 )
 
 // answers is a store that gives one answer to everything.
@@ -159,11 +160,11 @@ func TestOpenRefusesContent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := serve(t, memoryStore(t))
-			raw, err := connect(t.Context(), cfg)
+			raw, err := bucket.Open(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := raw.put(t.Context(), test.object, []byte(test.content), anyway); err != nil {
+			if err := raw.Put(t.Context(), test.object, []byte(test.content)); err != nil {
 				t.Fatal(err)
 			}
 			before := keys(t, cfg)
@@ -234,7 +235,7 @@ func TestOpenReadOnly(t *testing.T) {
 func TestAccounts(t *testing.T) {
 	store := gateway(t)
 	cfg := Config{Bucket: testBucket, Prefix: "shared", Endpoint: store.Endpoint(), PathStyle: true}
-	v, u := mustOpen(t, cfg.by(vendor)), mustOpen(t, cfg.by(tenant))
+	v, u := mustOpen(t, by(cfg, vendor)), mustOpen(t, by(cfg, tenant))
 	if v.Info().ID != u.Info().ID {
 		t.Fatal("two accounts opened two journals")
 	}
@@ -245,7 +246,7 @@ func TestAccounts(t *testing.T) {
 	}
 	wantRead(t, v, 1, "1", "2", "3", "4")
 	wantRead(t, u, 1, "1", "2", "3", "4")
-	v.spans, u.spans = atOnce, atOnce
+	v.floors.spans, u.floors.spans = atOnce, atOnce
 	if _, err := u.Trim(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "only the journal's owner trims it") {
 		t.Errorf("Trim by who is not the owner = %v", err)
 	}
@@ -261,12 +262,12 @@ func TestAccounts(t *testing.T) {
 		"wrong secret": {devstore.Account{AccessKey: "tenant", SecretKey: "hunter2-hunter2"}, "does not accept the credentials (SignatureDoesNotMatch)"},
 		"unknown key":  {devstore.Account{AccessKey: "nobody", SecretKey: "hunter2-hunter2"}, "does not accept the credentials (InvalidAccessKeyId)"},
 	} {
-		_, err := Open(t.Context(), cfg.by(test.account))
+		_, err := Open(t.Context(), by(cfg, test.account))
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: Open = %v, want it to say %q", name, err, test.want)
 		}
 	}
-	missing := cfg.by(tenant)
+	missing := by(cfg, tenant)
 	missing.Bucket = "missing"
 	if _, err := Open(t.Context(), missing); err == nil || !strings.Contains(err.Error(), `bucket "missing" does not exist`) {
 		t.Errorf("Open in a bucket that is not there = %v", err)
@@ -278,7 +279,7 @@ func TestAccounts(t *testing.T) {
 func TestStoreGoesAway(t *testing.T) {
 	store := gateway(t)
 	cfg := Config{Bucket: testBucket, Prefix: "outage", Endpoint: store.Endpoint(), PathStyle: true}
-	l := mustOpen(t, cfg.by(tenant))
+	l := mustOpen(t, by(cfg, tenant))
 	if err := l.Append(t.Context(), 1, []byte("before")); err != nil {
 		t.Fatal(err)
 	}

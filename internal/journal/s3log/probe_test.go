@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/probe"
 )
 
 // The stores below break one promise each; the probe must say which.
@@ -29,7 +32,7 @@ func checksThenWrites(store http.Handler) http.Handler {
 	looked := make(map[string]int)
 	both := make(map[string]chan struct{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPut || r.Header.Get("If-None-Match") == "" || !strings.Contains(r.URL.Path, probePrefix) {
+		if r.Method != http.MethodPut || r.Header.Get("If-None-Match") == "" || !strings.Contains(r.URL.Path, probe.Folder) {
 			store.ServeHTTP(w, r)
 			return
 		}
@@ -129,7 +132,7 @@ func TestProbeRefusesBrokenStores(t *testing.T) {
 			store := memoryStore(t)
 			cfg := serve(t, test.break_(store))
 			_, err := Open(t.Context(), cfg)
-			if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), test.want) {
+			if !errors.Is(err, bucket.ErrUnfit) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Open = %v, want it to say %q", err, test.want)
 			}
 			if left := keys(t, serve(t, store)); len(left) != 0 {
@@ -183,16 +186,16 @@ func keys(t *testing.T, cfg Config) (names []string) {
 	t.Helper()
 	cfg.Prefix = ""
 	cfg.Credentials = credentials.NewStaticCredentialsProvider("key", "secret", "")
-	l, err := connect(t.Context(), cfg)
+	b, err := bucket.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := l.list(t.Context(), "", "", nil, 1000)
+	page, err := b.List(t.Context(), "", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, object := range page.Contents {
-		names = append(names, *object.Key)
+	for _, object := range page.Objects {
+		names = append(names, object.Name)
 	}
 	return names
 }

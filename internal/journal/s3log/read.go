@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
 )
 
 // Read implements journal.Journal. It asks for a window of slots at once: a few
@@ -18,15 +19,15 @@ func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte,
 	if from == 0 {
 		return nil, errors.New("read from slot 0: the first slot is 1")
 	}
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := l.calls.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if l.ends.trimmed(from) {
+	if l.floors.trimmed(from) {
 		return nil, fmt.Errorf("read slot %d: %w", from, journal.ErrTrimmed)
 	}
-	recs := l.ends.take(from, limit)
+	recs := l.tail.take(from, limit)
 	for len(recs) < limit {
 		next := from + journal.Slot(len(recs))
 		n := l.pace.window(next, limit-len(recs))
@@ -48,14 +49,14 @@ func (l *Log) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
 	if slot == 0 {
 		return nil, errors.New("peek at slot 0: the first slot is 1")
 	}
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := l.calls.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	recs, oldest, newest, err := l.readSlots(ctx, slot, 1)
 	if err == nil {
-		err = l.vouch(ctx, slot, oldest, newest)
+		err = l.floors.vouch(ctx, slot, oldest, newest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("peek at slot %d: %w", slot, err)
@@ -70,15 +71,15 @@ func (l *Log) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
 // one.
 func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte, error) {
 	var look sync.WaitGroup
-	if l.ends.due(l.spans.trust) {
+	if l.floors.due() {
 		// Beside the slots, so that no answer has to wait for it soon. If it
 		// fails, vouch looks once more.
-		look.Go(func() { _, _ = l.lookAtFloors(ctx) })
+		look.Go(func() { _, _ = l.floors.look(ctx) })
 	}
 	recs, oldest, newest, err := l.readSlots(ctx, from, n)
 	look.Wait()
 	if err == nil {
-		err = l.vouch(ctx, from, oldest, newest)
+		err = l.floors.vouch(ctx, from, oldest, newest)
 	}
 	if err == nil && len(recs) > 0 {
 		err = l.findTail(ctx, from-1, depth)
@@ -89,20 +90,20 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte,
 	if len(recs) == 0 {
 		return nil, nil
 	}
-	if l.ends.known() < from-1 {
+	if l.tail.known() < from-1 {
 		// Ahead of an empty slot, or of one that was trimmed while we looked.
-		floor, err := l.lookAtFloors(ctx)
+		floor, err := l.floors.look(ctx)
 		if err == nil && from < floor {
 			err = journal.ErrTrimmed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read slot %d: %w", from, err)
 		}
-		if l.ends.known() < from-1 {
+		if l.tail.known() < from-1 {
 			return nil, nil
 		}
 	}
-	l.ends.raiseTail(from + journal.Slot(len(recs)) - 1)
+	l.tail.raise(from + journal.Slot(len(recs)) - 1)
 	return recs, nil
 }
 
@@ -114,7 +115,7 @@ func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) (recs [][
 	recs = make([][]byte, n)
 	errs := make([]error, n)
 	at := make([]time.Time, n)
-	each(n, func(i int) { recs[i], at[i], errs[i] = l.readSlot(ctx, from+journal.Slot(i)) })
+	each(n, func(i int) { recs[i], at[i], errs[i] = l.frames.record(ctx, from+journal.Slot(i)) })
 	oldest, newest = at[0], at[0]
 	for i, err := range errs {
 		if at[i].Before(oldest) {
@@ -123,7 +124,7 @@ func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) (recs [][
 		if at[i].After(newest) {
 			newest = at[i]
 		}
-		if errors.Is(err, errAbsent) {
+		if errors.Is(err, bucket.ErrAbsent) {
 			return recs[:i], oldest, newest, nil
 		}
 		if err != nil {
@@ -133,39 +134,11 @@ func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) (recs [][
 	return recs, oldest, newest, nil
 }
 
-// readSlot returns the record at slot, or errAbsent, and when the store looked.
-func (l *Log) readSlot(ctx context.Context, slot journal.Slot) ([]byte, time.Time, error) {
-	return l.getFrame(ctx, slotName(slot), int64(frameHeader+maxRecord))
-}
-
-// getFrame returns the payload of the frame under name, or errAbsent, and when
-// the store looked. What does not match its checksum is read twice more, in
-// case it was altered on the way.
-func (l *Log) getFrame(ctx context.Context, name string, most int64) (payload []byte, at time.Time, err error) {
-	for range 3 {
-		var frame []byte
-		err = l.again(ctx, func() (err error) {
-			frame, at, err = l.get(ctx, name, most)
-			return err
-		})
-		if errors.Is(err, errTooLong) {
-			return nil, at, fmt.Errorf("%w: %w", err, journal.ErrCorrupt)
-		}
-		if err != nil {
-			return nil, at, err
-		}
-		if payload, err = decodeFrame(name, l.info.ID, frame); err == nil {
-			return payload, at, nil
-		}
-	}
-	return nil, at, err
-}
-
 // findTail raises the known tail up to slot as far as the store tells. Nobody
 // appends more than depth slots after the tail, so where the last depth slots
 // up to some slot are held, all before them are.
 func (l *Log) findTail(ctx context.Context, slot journal.Slot, look journal.Slot) error {
-	known := l.ends.known()
+	known := l.tail.known()
 	if slot <= known {
 		return nil
 	}
@@ -176,8 +149,8 @@ func (l *Log) findTail(ctx context.Context, slot journal.Slot, look journal.Slot
 	held := make([]bool, slot-first+1)
 	errs := make([]error, len(held))
 	each(len(held), func(i int) {
-		errs[i] = l.again(ctx, func() (err error) {
-			held[i], err = l.exists(ctx, slotName(first+journal.Slot(i)))
+		errs[i] = l.calls.bucket.Again(ctx, func() (err error) {
+			held[i], err = l.calls.bucket.Exists(ctx, slotName(first+journal.Slot(i)))
 			return err
 		})
 	})
@@ -193,56 +166,8 @@ func (l *Log) findTail(ctx context.Context, slot journal.Slot, look journal.Slot
 		}
 		run++
 		if run >= depth || run > here-first && first == known+1 {
-			l.ends.raiseTail(here)
+			l.tail.raise(here)
 		}
 	}
 	return nil
-}
-
-// each runs do for 0 to n-1 at once, and waits.
-func each(n int, do func(i int)) {
-	if n == 1 {
-		do(0)
-		return
-	}
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { do(i) })
-	}
-	all.Wait()
-}
-
-// pace says how many slots a Read asks for.
-type pace struct {
-	mu   sync.Mutex
-	next journal.Slot // where the last Read ended
-	size int          // what to ask for there
-}
-
-func (p *pace) window(from journal.Slot, limit int) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := fewSlots
-	if from == p.next {
-		n = max(n, p.size)
-	}
-	left := uint64(^journal.Slot(0) - from) // after from, up to the last slot that can be named
-	return int(min(uint64(n), uint64(limit), max(left, 1)))
-}
-
-// got sets the next window: doubled if all n slots of this one were held,
-// smaller if the records are large.
-func (p *pace) got(from journal.Slot, n int, recs [][]byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.next = from + journal.Slot(len(recs))
-	p.size = fewSlots
-	if len(recs) < n {
-		return
-	}
-	size := 0
-	for _, rec := range recs {
-		size += len(rec)
-	}
-	p.size = max(1, min(2*n, maxWindow, windowBytes/(size/n+1)))
 }

@@ -8,43 +8,46 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
+	"net/url"
 	"sync"
 
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
 )
 
 const (
-	// maxRecord is the length of the longest record. A PUT of it takes well
-	// under a second, and a window of them fits in memory.
+	// maxRecord is the length of the longest record, in bytes. A PUT of it takes
+	// well under a second, and a window of them fits in memory.
 	maxRecord = 8 << 20
 	// depth is how many Appends may be in flight. S3 does not check that slots
 	// are consecutive, so this bounds what a reader must look at to be sure.
 	depth = 64
-	// fewSlots are asked for at once, where nothing is known of them.
-	fewSlots = 16
-	// maxWindow is how many slots one Read asks for at once, and windowBytes
-	// about how much they may hold.
-	maxWindow   = 64
-	windowBytes = 8 << 20
 )
+
+// The names of objects, below the prefix.
+const (
+	metaName    = "meta.json"
+	slotPrefix  = "journal/" // 20 digits: a slot
+	floorPrefix = "floor/"   // 20 digits: a slot below which all is given up
+	blobPrefix  = "blobs/"
+)
+
+// Config says where a journal lives and how to reach it.
+type Config = bucket.Config
+
+// ParseURL reads s3://bucket/prefix?region=…&endpoint=…&path-style=…&profile=….
+func ParseURL(u *url.URL) (Config, error) { return bucket.ParseURL(u) }
 
 // Log is one journal in a bucket. It implements journal.Store.
 type Log struct {
-	cfg    Config
-	client *s3.Client
-	conns  *http.Transport
+	blobs
 	info   journal.Info
-	ends   *ends
+	logger *slog.Logger // never nil
+	calls  calls
+	frames frames
+	floors *floors
+	tail   *tail
 	pace   pace
-	spans  spans // realSpans, others in tests
-
-	life  context.Context // ends when Close is called
-	end   context.CancelCauseFunc
-	mu    sync.Mutex
-	calls sync.WaitGroup // the calls in flight; added to under mu while life goes on
 }
 
 var _ journal.Store = (*Log)(nil)
@@ -54,52 +57,64 @@ func (l *Log) Info() journal.Info { return l.info }
 
 // Close ends the calls in flight and closes the connections to the store.
 func (l *Log) Close() error {
-	l.mu.Lock()
-	l.end(errClosing)
-	l.mu.Unlock()
-	l.calls.Wait()
-	l.conns.CloseIdleConnections()
+	l.calls.bucket.Close()
 	return nil
 }
 
-// begin starts a call: its context also ends when the journal is closed.
-func (l *Log) begin(ctx context.Context) (context.Context, func(), error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.life.Err() != nil {
-		return nil, nil, journal.ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	l.calls.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	unlink := context.AfterFunc(l.life, func() { cancel(errClosing) })
-	return ctx, func() {
-		unlink()
-		cancel(nil)
-		l.calls.Done()
-	}, nil
+// calls lets calls of the journal begin.
+type calls struct {
+	bucket   *bucket.Bucket
+	readOnly bool
 }
 
 // errReadOnly: the journal was opened for reading.
 var errReadOnly = errors.New("journal is open for reading only")
 
-func slotName(slot journal.Slot) string { return fmt.Sprintf("%s%020d", slotPrefix, uint64(slot)) }
-
-// The names below the prefix.
-const (
-	slotPrefix  = "journal/"
-	blobPrefix  = "blobs/"
-	probePrefix = "probe/"
-	metaName    = "meta.json"
-	floorPrefix = "floor/"
-)
-
-// logger never returns nil.
-func (c Config) logger() *slog.Logger {
-	if c.Logger == nil {
-		return slog.New(slog.DiscardHandler)
+// begin starts a call that changes nothing: its context also ends when the
+// journal is closed. done must be called at the end.
+func (c calls) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+	ctx, done, err = c.bucket.Begin(ctx)
+	if errors.Is(err, bucket.ErrClosed) {
+		err = journal.ErrClosed
 	}
-	return c.Logger
+	return ctx, done, err
+}
+
+// beginWrite is begin for a call that changes something.
+func (c calls) beginWrite(ctx context.Context) (_ context.Context, done func(), err error) {
+	if c.readOnly {
+		return nil, nil, errReadOnly
+	}
+	return c.begin(ctx)
+}
+
+// slotName is the name of the object that holds the record of slot.
+func slotName(slot journal.Slot) string { return numberedName(slotPrefix, slot) }
+
+// numberedName is the name of the object below prefix that stands for slot.
+func numberedName(prefix string, slot journal.Slot) string {
+	return fmt.Sprintf("%s%020d", prefix, uint64(slot))
+}
+
+// each runs do for 0 to n-1 at once, and waits.
+func each(n int, do func(i int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { do(i) })
+	}
+	all.Wait()
+}
+
+// firstOf returns the first error that is not nil.
+func firstOf(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

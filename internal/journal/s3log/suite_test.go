@@ -24,8 +24,8 @@ func gateway(t testing.TB) *storetest.Store {
 	return storetest.Start(t, devstore.Config{Dir: t.TempDir(), Bucket: testBucket, Accounts: []devstore.Account{vendor, tenant}})
 }
 
-// by is cfg with the credentials of account.
-func (c Config) by(account devstore.Account) Config {
+// by is c with the credentials of account.
+func by(c Config, account devstore.Account) Config {
 	c.Credentials = credentials.NewStaticCredentialsProvider(account.AccessKey, account.SecretKey, "")
 	return c
 }
@@ -41,7 +41,7 @@ func TestGateway(t *testing.T) {
 	journaltest.Run(t, func(t *testing.T) journaltest.Fixture {
 		n++
 		cfg := Config{Bucket: testBucket, Prefix: fmt.Sprint("suite/", n), Endpoint: store.Endpoint(), PathStyle: true}
-		return fixture(cfg.by(vendor))
+		return fixture(by(cfg, vendor))
 	})
 }
 
@@ -66,6 +66,6 @@ func TestGatewayWithFaults(t *testing.T) {
 		n++
 		cfg := serve(t, newFaults(forward(t, store.Endpoint()), sometimes(uint64(n), 0.2)))
 		cfg.Prefix = fmt.Sprint("faulty/", n)
-		return fixture(cfg.by(vendor))
+		return fixture(by(cfg, vendor))
 	})
 }

@@ -2,17 +2,13 @@ package s3log
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
-	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
 )
 
 const (
@@ -20,17 +16,14 @@ const (
 	deletesAtOnce = 16
 	// floorsATrim is how many old floors one Trim deletes at most. It is more than
 	// an owner raises; if somebody else made more, later Trims delete the rest.
-	floorsATrim = 1000
+	floorsATrim = bucket.MaxPage
 )
 
-// Trim implements journal.Trimmer. It raises the floor, and deletes the slots
-// below the floors that were raised settle ago or earlier, oldest first: what
-// this call's floor gives up beyond them, a later call deletes.
+// Trim implements journal.Trimmer. It creates a floor, and deletes the slots below
+// the floors of the age spans.kept, oldest first. Slots that are given up only by
+// newer floors, this call's among them, are deleted by a later call.
 func (l *Log) Trim(ctx context.Context, before journal.Slot) (deleted int, err error) {
-	if l.cfg.ReadOnly {
-		return 0, errReadOnly
-	}
-	ctx, done, err := l.begin(ctx)
+	ctx, done, err := l.calls.beginWrite(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -38,13 +31,13 @@ func (l *Log) Trim(ctx context.Context, before journal.Slot) (deleted int, err e
 	if before <= 1 {
 		return 0, nil
 	}
-	if err := l.raiseFloor(ctx, before); err != nil {
+	if err := l.floors.create(ctx, before); err != nil {
 		return 0, fmt.Errorf("trim below slot %d: raise the floor: %w", before, err)
 	}
-	if _, err := l.lookAtFloors(ctx); err != nil {
+	if _, err := l.floors.look(ctx); err != nil {
 		return 0, fmt.Errorf("trim below slot %d: look at the floors: %w", before, err)
 	}
-	ripe := l.ends.ripeFloor()
+	ripe := l.floors.deletable()
 	deleted, err = l.deleteBelow(ctx, slotPrefix, min(before, ripe), math.MaxInt)
 	if err != nil {
 		return deleted, fmt.Errorf("trim below slot %d: delete slots: %w", before, err)
@@ -58,7 +51,7 @@ func (l *Log) Trim(ctx context.Context, before journal.Slot) (deleted int, err e
 // deleteBelow deletes the objects that are named after slots below before, at most
 // so many, and returns how many it deleted.
 func (l *Log) deleteBelow(ctx context.Context, prefix string, before journal.Slot, most int) (deleted int, err error) {
-	err = l.eachNumbered(ctx, prefix, 1, func(page []numbered, _ time.Time) (more bool, err error) {
+	err = eachNumbered(ctx, l.calls.bucket, prefix, 1, func(page []numbered, _ time.Time) (more bool, err error) {
 		n := 0
 		for n < len(page) && page[n].slot < before && deleted+n < most {
 			n++
@@ -67,7 +60,7 @@ func (l *Log) deleteBelow(ctx context.Context, prefix string, before journal.Slo
 			now := min(len(names), deletesAtOnce)
 			errs := make([]error, now)
 			each(now, func(i int) {
-				errs[i] = l.again(ctx, func() error { return l.remove(ctx, names[i].name) })
+				errs[i] = l.calls.bucket.Again(ctx, func() error { return l.calls.bucket.Remove(ctx, names[i].name) })
 			})
 			for _, err := range errs {
 				if err == nil {
@@ -84,59 +77,10 @@ func (l *Log) deleteBelow(ctx context.Context, prefix string, before journal.Slo
 	return deleted, err
 }
 
-// numbered is an object whose name ends in the 20 digits of a slot.
-type numbered struct {
-	name     string
-	slot     journal.Slot
-	modified time.Time // by the store's clock
-}
-
-// eachNumbered lists the objects below prefix that are named after slots from from
-// on, in their order, a page at a time, with the store's time of each page. A store
-// that does not know where to begin a listing shows those of lower slots too.
-func (l *Log) eachNumbered(ctx context.Context, prefix string, from journal.Slot, do func(page []numbered, at time.Time) (more bool, err error)) error {
-	start := ""
-	if from > 1 {
-		start = fmt.Sprintf("%s%020d", prefix, uint64(from-1))
-	}
-	var token *string
-	for {
-		var page *s3.ListObjectsV2Output
-		err := l.again(ctx, func() (err error) {
-			page, err = l.list(ctx, prefix, start, token, 1000)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("list %s: %w", prefix, err)
-		}
-		at := dateOf(page.ResultMetadata)
-		if at.IsZero() {
-			return l.undated()
-		}
-		var objects []numbered
-		for _, object := range page.Contents {
-			name := strings.TrimPrefix(aws.ToString(object.Key), l.cfg.key(""))
-			if slot, ok := slotOf(strings.TrimPrefix(name, prefix)); ok { // else not ours
-				objects = append(objects, numbered{name, slot, aws.ToTime(object.LastModified)})
-			}
-		}
-		more, err := do(objects, at)
-		if err != nil || !more || !aws.ToBool(page.IsTruncated) {
-			return err
-		}
-		start, token = "", page.NextContinuationToken
-	}
-}
-
-// slotOf is the slot that 20 digits name.
-func slotOf(digits string) (journal.Slot, bool) {
-	n, err := strconv.ParseUint(digits, 10, 64)
-	return journal.Slot(n), err == nil && len(digits) == 20 && digits[0] != '+'
-}
-
+// explainDelete says who may delete, if the store refused to.
 func (l *Log) explainDelete(err error) error {
-	if statusOf(err) == http.StatusForbidden {
-		return &refusal{cause: err, sentence: fmt.Sprintf("these credentials may not delete from %s/%s; only the journal's owner trims it, and needs s3:DeleteObject", l.cfg.location(), slotPrefix)}
+	if errors.Is(err, bucket.ErrDenied) {
+		return bucket.Explained(err, fmt.Sprintf("these credentials may not delete from %s/%s; only the journal's owner trims it, and needs s3:DeleteObject", l.calls.bucket.Location(), slotPrefix))
 	}
 	return err
 }

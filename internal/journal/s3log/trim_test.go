@@ -30,13 +30,13 @@ func filled(t *testing.T, n int) (*Log, *faults, Config, *s3test.Clock) {
 }
 
 // ripe is how long it takes until Trim deletes; the Date of a store has seconds.
-var ripe = realSpans.settle + 2*time.Second
+var ripe = realSpans.kept + 2*time.Second
 
 // stored returns which of the slots 1 to n have an object.
 func stored(t *testing.T, l *Log, n int) (slots []int) {
 	t.Helper()
 	for slot := 1; slot <= n; slot++ {
-		ok, err := l.exists(t.Context(), slotName(journal.Slot(slot)))
+		ok, err := l.calls.bucket.Exists(t.Context(), slotName(journal.Slot(slot)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestTrimDropsOldFloors(t *testing.T) {
 		}
 	}
 	var left []journal.Slot
-	err := l.eachNumbered(t.Context(), floorPrefix, 1, func(page []numbered, _ time.Time) (bool, error) {
+	err := eachNumbered(t.Context(), l.calls.bucket, floorPrefix, 1, func(page []numbered, _ time.Time) (bool, error) {
 		for _, o := range page {
 			left = append(left, o.slot)
 		}
@@ -195,68 +195,70 @@ func TestTrimWhileReading(t *testing.T) {
 // before its clock was set back.
 func TestCovers(t *testing.T) {
 	const trust = time.Minute
-	e := newEnds(depth)
+	f := newFloors(nil, newTail(depth))
+	f.spans.trust = trust
 	look := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	check := func(oldest, newest time.Time, want bool) {
 		t.Helper()
-		if got := e.covers(oldest, newest, trust); got != want {
+		if got := f.covers(oldest, newest); got != want {
 			t.Errorf("covers(%v, %v) = %v, want %v", oldest, newest, got, want)
 		}
 	}
 	check(look, look, false) // nobody has looked
-	e.raise(7, 7)
-	e.looked(look)
+	f.raise(7, 7)
+	f.noteLook(look)
 	check(look, look, true)
 	check(look.Add(-trust), look.Add(trust), true)
 	check(look, look.Add(trust+time.Second), false)
 	check(look.Add(-trust-time.Second), look, false)
 	check(time.Time{}, look, false)
 	check(look, look.Add(trust/3), true)
-	if e.due(trust) {
+	if f.due() {
 		t.Error("another look is due after a third of the time")
 	}
 	check(look, look.Add(trust*2/3), true)
-	if !e.due(trust) {
+	if !f.due() {
 		t.Error("no other look is due after two thirds of the time")
 	}
-	if !e.trimmed(6) || e.trimmed(7) {
+	if !f.trimmed(6) || f.trimmed(7) {
 		t.Error("the floor is not 7")
 	}
 }
 
 func TestTail(t *testing.T) {
-	e := newEnds(depth)
+	tl := newTail(depth)
+	f := newFloors(nil, tl)
 	wantTail := func(want journal.Slot) {
 		t.Helper()
-		if got := e.known(); got != want {
+		if got := tl.known(); got != want {
 			t.Errorf("tail = %d, want %d", got, want)
 		}
 	}
-	e.held(3)
-	e.held(2)
+	tl.held(3)
+	tl.held(2)
 	wantTail(0)
-	e.held(1)
+	tl.held(1)
 	wantTail(3)
-	e.held(6)
-	e.raiseTail(5)
+	tl.held(6)
+	tl.raise(5)
 	wantTail(6)
-	e.raiseTail(2)
+	tl.raise(2)
 	wantTail(6)
-	e.raise(10, 10)
+	f.raise(10, 10)
 	wantTail(9)
-	e.raise(4, 4)
-	if got := e.looked(time.Time{}); got != 10 {
+	f.raise(4, 4)
+	if got := f.noteLook(time.Time{}); got != 10 {
 		t.Errorf("floor = %d, want 10", got)
 	}
-	e.keep(10, []byte("ahead"))
-	if got := e.take(10, 5); got != nil {
+	tl.keep(10, []byte("ahead"))
+	if got := tl.take(10, 5); got != nil {
 		t.Errorf("took %q past the tail", got)
 	}
-	e.held(10)
-	if got := e.take(10, 5); len(got) != 1 {
+	tl.held(10)
+	if got := tl.take(10, 5); len(got) != 1 {
 		t.Errorf("took %q, want one record", got)
 	}
-	if got := e.take(10, 5); got != nil {
+	if got := tl.take(10, 5); got != nil {
 		t.Errorf("took %q again", got)
 	}
 }

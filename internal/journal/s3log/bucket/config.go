@@ -1,4 +1,4 @@
-package s3log
+package bucket
 
 import (
 	"cmp"
@@ -14,7 +14,8 @@ import (
 )
 
 // Config says where a journal lives and how to reach it. Bucket is required;
-// the zero value of every other field is useful.
+// the zero value of every other field is useful. ReadOnly and Logger are for the
+// journal: this package writes whatever it is told to, and logs nothing.
 type Config struct {
 	// Bucket holds the journal. It must exist.
 	Bucket string
@@ -170,11 +171,12 @@ func (c Config) URL() *url.URL {
 	return u
 }
 
-// place names the store for messages.
-func (c Config) place() string {
+// store names the store for messages.
+func (c Config) store() string {
 	return cmp.Or(c.Endpoint, "AWS region "+c.Region)
 }
 
+// key is the key of the object of that name: the prefix, a slash, the name.
 func (c Config) key(name string) string {
 	if c.Prefix == "" {
 		return name

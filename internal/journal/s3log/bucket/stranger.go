@@ -1,4 +1,4 @@
-package s3log
+package bucket
 
 import (
 	"fmt"
