@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -215,9 +216,12 @@ func newReader(t *testing.T) *reader {
 	needNamespaces(t)
 	r := &reader{in: newNamespace(t, "docs", "127.0.0.1"), dir: t.TempDir()}
 	r.env = []string{"HOME=" + filepath.Join(r.dir, "home"), "XDG_DATA_HOME=", "REPOSITORY=" + repository(), kubectlInPath(t)}
-	t.Cleanup(func() { // before the namespace goes
-		pids, _ := run(t, nil, nil, "", "ip", "netns", "pids", r.in.name) // none may be left
-		for _, pid := range strings.Fields(pids) {
+	t.Cleanup(func() { // before the namespace is deleted; t.Context() has ended by now
+		pids, err := exec.Command("ip", "netns", "pids", r.in.name).Output()
+		if err != nil {
+			t.Errorf("processes that the page started may go on: ip netns pids: %v", err)
+		}
+		for _, pid := range strings.Fields(string(pids)) {
 			if n, err := strconv.Atoi(pid); err == nil {
 				_ = syscall.Kill(n, syscall.SIGKILL)
 			}
