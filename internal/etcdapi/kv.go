@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/xbernetes/xbernetes/internal/etcdapi/wire"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
@@ -28,7 +29,7 @@ var kvService = grpc.ServiceDesc{
 		StreamName:    "RangeStream",
 		ServerStreams: true,
 		Handler: func(srv any, stream grpc.ServerStream) error {
-			q := new(rangeQuestion)
+			q := new(wire.RangeRequest)
 			if err := stream.RecvMsg(q); err != nil {
 				return err
 			}
@@ -76,22 +77,22 @@ func (s *Server) propose(ctx context.Context, req *mvcc.Request, bytes int) (mvc
 }
 
 // lookup answers a range from the state.
-func (s *Server) lookup(ctx context.Context, q *rangeQuestion) (*rangeAnswer, error) {
-	if q.invalid != nil {
-		return nil, q.invalid
+func (s *Server) lookup(ctx context.Context, q *wire.RangeRequest) (*wire.RangeResponse, error) {
+	if q.Invalid != nil {
+		return nil, q.Invalid
 	}
-	view, err := s.read(ctx, q.serializable)
+	view, err := s.read(ctx, q.Serializable)
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	a := &rangeAnswer{head: s.head(view.Revision()), target: q.op.Read.Target}
-	if a.ReadResult, err = view.Read(q.op.Range, q.op.Read); err != nil {
+	a := &wire.RangeResponse{Header: s.head(view.Revision()), Target: q.Op.Read.Target}
+	if a.ReadResult, err = view.Read(q.Op.Range, q.Op.Read); err != nil {
 		return nil, rpcError(err)
 	}
 	return a, nil
 }
 
-func (s *service) rangeKV(ctx context.Context, q *rangeQuestion) (any, error) {
+func (s *service) rangeKV(ctx context.Context, q *wire.RangeRequest) (any, error) {
 	a, err := s.lookup(ctx, q)
 	if err != nil {
 		return nil, err
@@ -105,11 +106,11 @@ const streamChunk = 256 << 10
 
 // rangeStream sends the answer to a range in chunks, with header, more and
 // count on the last only, all at one revision.
-func (s *service) rangeStream(stream grpc.ServerStream, q *rangeQuestion) error {
-	o := &q.op.Read
+func (s *service) rangeStream(stream grpc.ServerStream, q *wire.RangeRequest) error {
+	o := &q.Op.Read
 	switch {
-	case q.invalid != nil:
-		return q.invalid
+	case q.Invalid != nil:
+		return q.Invalid
 	case o.Order == mvcc.Descend, o.Order == mvcc.Ascend && o.Target != mvcc.SortByKey:
 		return status.Error(codes.Unimplemented, "RangeStream does not support custom sort orders")
 	case o.MinMod|o.MaxMod|o.MinCreate|o.MaxCreate != 0:
@@ -129,66 +130,66 @@ func (s *service) rangeStream(stream grpc.ServerStream, q *rangeQuestion) error 
 			n++
 		}
 		if n == len(whole.KVs) {
-			return stream.SendMsg(&rangeChunk{*whole})
+			return stream.SendMsg(&wire.RangeStreamResponse{RangeResponse: *whole})
 		}
-		chunk := &rangeChunk{rangeAnswer{ReadResult: mvcc.ReadResult{KVs: whole.KVs[:n], KeysOnly: whole.KeysOnly}, target: whole.target}}
-		if err := stream.SendMsg(chunk); err != nil {
+		chunk := wire.RangeResponse{ReadResult: mvcc.ReadResult{KVs: whole.KVs[:n], KeysOnly: whole.KeysOnly}, Target: whole.Target}
+		if err := stream.SendMsg(&wire.RangeStreamResponse{RangeResponse: chunk}); err != nil {
 			return err
 		}
 		whole.KVs = whole.KVs[n:]
 	}
 }
 
-func (s *service) put(ctx context.Context, q *putQuestion) (any, error) {
-	if q.invalid != nil {
-		return nil, q.invalid
+func (s *service) put(ctx context.Context, q *wire.PutRequest) (any, error) {
+	if q.Invalid != nil {
+		return nil, q.Invalid
 	}
-	res, err := s.propose(ctx, &q.req, q.bytes)
+	res, err := s.propose(ctx, &q.Request, q.Size)
 	if err != nil {
 		return nil, err
 	}
-	return &putAnswer{head: s.head(res.Revision), prev: res.Ops[0].Prev}, nil
+	return &wire.PutResponse{Header: s.head(res.Revision), Prev: res.Ops[0].Prev}, nil
 }
 
-func (s *service) deleteRange(ctx context.Context, q *deleteQuestion) (any, error) {
-	if q.invalid != nil {
-		return nil, q.invalid
+func (s *service) deleteRange(ctx context.Context, q *wire.DeleteRequest) (any, error) {
+	if q.Invalid != nil {
+		return nil, q.Invalid
 	}
-	res, err := s.propose(ctx, &q.req, q.bytes)
+	res, err := s.propose(ctx, &q.Request, q.Size)
 	if err != nil {
 		return nil, err
 	}
-	return &deleteAnswer{head: s.head(res.Revision), deleted: res.Ops[0].Deleted, prev: res.Ops[0].Prev}, nil
+	return &wire.DeleteResponse{Header: s.head(res.Revision), Deleted: res.Ops[0].Deleted, Prev: res.Ops[0].Prev}, nil
 }
 
-func (s *service) txn(ctx context.Context, q *txnQuestion) (any, error) {
-	if q.invalid != nil {
-		return nil, q.invalid
+func (s *service) txn(ctx context.Context, q *wire.TxnRequest) (any, error) {
+	if q.Invalid != nil {
+		return nil, q.Invalid
 	}
-	a := &txnAnswer{ops: q.req.Then}
+	var res mvcc.Result
 	var err error
-	if q.req.ReadOnly() {
-		a.res, err = s.readTxn(ctx, q)
+	if q.Request.ReadOnly() {
+		res, err = s.readTxn(ctx, q)
 	} else {
-		a.res, err = s.propose(ctx, &q.req, q.bytes)
+		res, err = s.propose(ctx, &q.Request, q.Size)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !a.res.Succeeded {
-		a.ops = q.req.Else
+	taken := q.Request.Then
+	if !res.Succeeded {
+		taken = q.Request.Else
 	}
-	a.head = s.head(a.res.Revision)
-	return a, nil
+	return &wire.TxnResponse{Header: s.head(res.Revision), Ops: taken, Result: res}, nil
 }
 
 // readTxn answers a transaction that cannot change anything.
-func (s *service) readTxn(ctx context.Context, q *txnQuestion) (mvcc.Result, error) {
-	view, err := s.read(ctx, q.local)
+func (s *service) readTxn(ctx context.Context, q *wire.TxnRequest) (mvcc.Result, error) {
+	view, err := s.read(ctx, q.Local)
 	if err != nil {
 		return mvcc.Result{}, rpcError(err)
 	}
-	res, _ := view.Answer(&q.req)
+	res, _ := view.Answer(&q.Request)
 	if res.Err != nil {
 		return mvcc.Result{}, rpcError(res.Err)
 	}

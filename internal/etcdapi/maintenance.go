@@ -6,6 +6,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/xbernetes/xbernetes/internal/etcdapi/wire"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
@@ -54,7 +55,7 @@ func (s *service) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVRe
 	hash := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	var b []byte
 	for _, kv := range res.KVs {
-		b = appendKVs(b[:0], 1, []*mvcc.KV{kv})
+		b = wire.AppendKeyValue(b[:0], kv)
 		hash.Write(b)
 	}
 	return &pb.HashKVResponse{

@@ -38,6 +38,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/xbernetes/xbernetes/internal/etcdapi/wire"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/replica"
@@ -50,7 +51,6 @@ const Version = "3.7.3"
 // The limits of etcd's default configuration.
 const (
 	maxRequestBytes = 3 << 19 // 1.5 MiB
-	maxTxnOps       = 128
 	// etcd reads somewhat longer messages, to be able to refuse them by name.
 	maxRecvBytes = maxRequestBytes + 512<<10
 )
@@ -173,7 +173,7 @@ const streamWorkers = 512
 // idle connections hold no write buffer.
 func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(maxRecvBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -200,7 +200,12 @@ type service struct {
 	pb.UnimplementedClusterServer
 }
 
-// header is the head of every answer that is not hot.
+// head is the header of a response that package wire writes.
+func (s *Server) head(rev mvcc.Revision) wire.Header {
+	return wire.Header{Cluster: s.clusterID, Member: s.memberID, Revision: rev}
+}
+
+// header is the header of all other responses.
 func (s *Server) header(rev mvcc.Revision) *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: s.clusterID, MemberId: s.memberID, Revision: int64(rev), RaftTerm: 1}
 }

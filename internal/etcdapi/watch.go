@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/xbernetes/xbernetes/internal/etcdapi/wire"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
@@ -273,7 +274,7 @@ func (ws *watchStream) deliver(set *watchSet, changes []mvcc.Change, limit int) 
 				ws.touched = append(ws.touched, w)
 			}
 			w.batch = append(w.batch, *c)
-			size += eventSize(c, w.prevKV)
+			size += wire.EventSize(c, w.prevKV)
 		})
 		n++
 	}
@@ -443,14 +444,14 @@ func (ws *watchStream) sendEvents(w *watcher) error {
 	for rest := w.batch; len(rest) > 0; {
 		n := len(rest)
 		if w.fragment {
-			size := eventSize(&rest[0], w.prevKV)
+			size := wire.EventSize(&rest[0], w.prevKV)
 			for n = 1; n < len(rest); n++ {
-				if size += eventSize(&rest[n], w.prevKV); size >= maxRecvBytes {
+				if size += wire.EventSize(&rest[n], w.prevKV); size >= maxRecvBytes {
 					break
 				}
 			}
 		}
-		a := &watchAnswer{head: ws.head(rev), id: w.id, fragment: n < len(rest), changes: rest[:n], prevKV: w.prevKV}
+		a := &wire.WatchResponse{Header: ws.head(rev), WatchID: w.id, Fragment: n < len(rest), Changes: rest[:n], PrevKV: w.prevKV}
 		if err := ws.stream.SendMsg(a); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
+	"github.com/xbernetes/xbernetes/internal/etcdapi/wire"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/notify"
@@ -68,8 +69,8 @@ func TestChangeDuringCreate(t *testing.T) {
 			if m.Created {
 				put()
 			}
-		case *watchAnswer:
-			for _, c := range m.changes {
+		case *wire.WatchResponse:
+			for _, c := range m.Changes {
 				if c.KV.Mod == 2 {
 					put()
 				}

@@ -56,7 +56,7 @@ func TestStoreAway(t *testing.T) {
 	if n := strings.Count(log, "journal does not answer"); n != 1 {
 		t.Errorf("the log says %d times that the journal is away", n)
 	}
-	for _, foreign := range []string{"{", "etcd.invalid", "bufconn", "no leader", vendorAccount.SecretKey} {
+	for _, foreign := range []string{"{", "etcd.invalid", "closed pipe", "no leader", vendorAccount.SecretKey} {
 		if strings.Contains(log, foreign) {
 			t.Errorf("the log has %q", foreign)
 		}

@@ -1,4 +1,4 @@
-package etcdapi
+package wire
 
 import (
 	"bytes"
@@ -19,7 +19,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// FuzzDecode holds our reading of hot requests against the generated one.
+// FuzzDecode compares how this package reads requests with how the generated types
+// read them.
 func FuzzDecode(f *testing.F) {
 	add := func(kind byte, m proto.Message) {
 		b, err := proto.Marshal(m)
@@ -52,7 +53,7 @@ func FuzzDecode(f *testing.F) {
 	add(3, txn)
 	add(3, &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestTxn{RequestTxn: txn}}, {}}})
 	add(3, &pb.TxnRequest{Success: append(txn.Success, txn.Success...)})
-	add(3, &pb.TxnRequest{Failure: make([]*pb.RequestOp, maxTxnOps+1)})
+	add(3, &pb.TxnRequest{Failure: make([]*pb.RequestOp, MaxTxnOps+1)})
 	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
 		if diff := decodeBoth(kind%4, b); diff != "" {
 			t.Errorf("generated (-) and ours (+):\n%s", diff)
@@ -60,8 +61,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// decodeBoth returns how the two readings of b differ. What the generated one
-// refuses, ours may read or refuse, but not choke on.
+// decodeBoth returns how the two readings of b differ. Of a message that the
+// generated types refuse, it only checks that ours does not panic.
 func decodeBoth(kind byte, b []byte) string {
 	type reading struct {
 		Req     mvcc.Request
@@ -74,27 +75,27 @@ func decodeBoth(kind byte, b []byte) string {
 	input := bytes.Clone(b)
 	switch kind {
 	case 0:
-		q := &rangeQuestion{}
+		q := &RangeRequest{}
 		err = q.parse(input)
-		got = reading{mvcc.Request{Then: []mvcc.Op{q.op}}, q.serializable, q.invalid}
+		got = reading{mvcc.Request{Then: []mvcc.Op{q.Op}}, q.Serializable, q.Invalid}
 		m = &pb.RangeRequest{}
 	case 1:
-		q := &putQuestion{}
+		q := &PutRequest{}
 		err = q.parse(input)
-		got = reading{Req: q.req, Invalid: q.invalid}
+		got = reading{Req: q.Request, Invalid: q.Invalid}
 		m = &pb.PutRequest{}
 	case 2:
-		q := &deleteQuestion{}
+		q := &DeleteRequest{}
 		err = q.parse(input)
-		got = reading{Req: q.req, Invalid: q.invalid}
+		got = reading{Req: q.Request, Invalid: q.Invalid}
 		m = &pb.DeleteRangeRequest{}
 	default:
-		q := &txnQuestion{}
+		q := &TxnRequest{}
 		err = q.parse(input)
-		got = reading{q.req, q.local && q.req.ReadOnly(), q.invalid}
+		got = reading{q.Request, q.Local && q.Request.ReadOnly(), q.Invalid}
 		m = &pb.TxnRequest{}
 	}
-	clear(input) // what was read must not live in it
+	clear(input) // a request that refers to its message would change now
 	if proto.Unmarshal(b, m) != nil {
 		return ""
 	}
@@ -124,8 +125,8 @@ func decodeBoth(kind byte, b []byte) string {
 	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) }))
 }
 
-// serializable says whether every read of a transaction of reads may be
-// answered from the local state.
+// serializable says whether a transaction of reads may be answered from the local
+// state: whether each of its reads may.
 func serializable(r *pb.TxnRequest) bool {
 	for _, ops := range [][]*pb.RequestOp{r.Success, r.Failure} {
 		for _, op := range ops {
@@ -138,7 +139,7 @@ func serializable(r *pb.TxnRequest) bool {
 }
 
 func TestTooManyOperations(t *testing.T) {
-	for n, want := range map[int]error{maxTxnOps: nil, maxTxnOps + 1: rpctypes.ErrGRPCTooManyOps} {
+	for n, want := range map[int]error{MaxTxnOps: nil, MaxTxnOps + 1: rpctypes.ErrGRPCTooManyOps} {
 		r := &pb.TxnRequest{}
 		for i := range n {
 			r.Success = append(r.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: fmt.Append(nil, i)}}})
@@ -147,14 +148,14 @@ func TestTooManyOperations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var q txnQuestion
-		if err := q.parse(b); err != nil || !errors.Is(q.invalid, want) {
-			t.Errorf("%d operations: %v, %v; want %v", n, err, q.invalid, want)
+		var q TxnRequest
+		if err := q.parse(b); err != nil || !errors.Is(q.Invalid, want) {
+			t.Errorf("%d operations: %v, %v; want %v", n, err, q.Invalid, want)
 		}
 	}
 }
 
-// results draws what a state machine could answer.
+// results draws random answers of a state machine.
 type results struct{ *rand.Rand }
 
 func (r results) kv() *mvcc.KV {
@@ -189,28 +190,27 @@ func (r results) op() (op mvcc.Op, out mvcc.OpResult) {
 	return op, out
 }
 
-// TestEncode holds our writing of hot responses against the generated one,
-// byte by byte.
+// TestEncode compares how this package writes responses with how the generated
+// types write them, byte by byte.
 func TestEncode(t *testing.T) {
-	s := &Server{clusterID: 77, memberID: math.MaxUint64}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := results{rand.New(rand.NewPCG(seed, 1))}
 	for range 2000 {
 		rev := mvcc.Revision(2 + r.Int64N(1<<r.IntN(60)))
 		op, out := r.op()
-		same(t, &rangeAnswer{s.head(rev), out.Read, op.Read.Target}, rangeResponse(&out.Read, op.Read.Target, s.header(rev)))
-		same(t, &rangeChunk{rangeAnswer{head{}, out.Read, op.Read.Target}},
+		same(t, &RangeResponse{head(rev), out.Read, op.Read.Target}, rangeResponse(&out.Read, op.Read.Target, header(head(rev))))
+		same(t, &RangeStreamResponse{RangeResponse{Header{}, out.Read, op.Read.Target}},
 			&pb.RangeStreamResponse{RangeResponse: rangeResponse(&out.Read, op.Read.Target, nil)})
-		same(t, &putAnswer{s.head(rev), r.kvs(1)}, nil)
-		same(t, &deleteAnswer{s.head(rev), out.Deleted, out.Prev}, deleteResponse(&out, s.header(rev)))
+		same(t, &PutResponse{head(rev), r.kvs(1)}, nil)
+		same(t, &DeleteResponse{head(rev), out.Deleted, out.Prev}, deleteResponse(&out, header(head(rev))))
 
 		req, res := &mvcc.Request{}, mvcc.Result{Succeeded: true, Revision: rev}
 		for range r.IntN(5) {
 			op, out := r.op()
 			req.Then, res.Ops = append(req.Then, op), append(res.Ops, out)
 		}
-		same(t, &txnAnswer{s.head(rev), req.Then, res}, txnResponse(req, &res, s.header(rev)))
+		same(t, &TxnResponse{head(rev), req.Then, res}, txnResponse(req, &res, header(head(rev))))
 
 		var changes []mvcc.Change
 		for range r.IntN(5) {
@@ -220,22 +220,32 @@ func TestEncode(t *testing.T) {
 			}
 			changes = append(changes, c)
 		}
-		w := &watchAnswer{head: s.head(rev), id: r.Int64() - 1<<62, fragment: r.IntN(2) == 0, prevKV: r.IntN(2) == 0, changes: changes}
-		same(t, w, &pb.WatchResponse{Header: s.header(rev), WatchId: w.id, Fragment: w.fragment, Events: events(changes, w.prevKV)})
+		w := &WatchResponse{Header: head(rev), WatchID: r.Int64() - 1<<62, Fragment: r.IntN(2) == 0, PrevKV: r.IntN(2) == 0, Changes: changes}
+		same(t, w, &pb.WatchResponse{Header: header(head(rev)), WatchId: w.WatchID, Fragment: w.Fragment, Events: events(changes, w.PrevKV)})
 	}
 }
 
-// same fails unless a, through the codec, is want; a put answer knows its own.
-func same(t *testing.T, a answer, want proto.Message) {
+// head is a header as a server makes it, and header is the same as a generated one.
+func head(rev mvcc.Revision) Header {
+	return Header{Cluster: 77, Member: math.MaxUint64, Revision: rev}
+}
+
+func header(h Header) *pb.ResponseHeader {
+	return &pb.ResponseHeader{ClusterId: h.Cluster, MemberId: h.Member, Revision: int64(h.Revision), RaftTerm: 1}
+}
+
+// same fails unless the codec writes a as the generated types write want. A
+// PutResponse needs no want.
+func same(t *testing.T, a response, want proto.Message) {
 	t.Helper()
-	if p, ok := a.(*putAnswer); ok {
-		want = putResponse(&mvcc.OpResult{Prev: p.prev}, p.server.header(p.revision))
+	if p, ok := a.(*PutResponse); ok {
+		want = putResponse(&mvcc.OpResult{Prev: p.Prev}, header(p.Header))
 	}
 	wantBytes, err := proto.MarshalOptions{Deterministic: true}.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := newCodec().Marshal(a)
+	got, err := NewCodec().Marshal(a)
 	if err != nil {
 		t.Fatal(err)
 	}

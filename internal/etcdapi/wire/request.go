@@ -1,4 +1,4 @@
-package etcdapi
+package wire
 
 import (
 	"bytes"
@@ -6,94 +6,33 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// The hot requests, read from their messages into the state machine's terms,
-// and checked as etcd's api/v3rpc/key.go checks them. Field numbers are those
-// of etcd's rpc.proto.
-
-// fields walks the fields of a message.
-type fields struct {
-	b   []byte
-	num protowire.Number
-	typ protowire.Type
-	n   uint64 // of a varint
-	sub []byte // of a field with a length, still part of the message
-	err error
-}
-
-// next moves to the next field that is a varint or has a length: the only ones
-// that these messages have. Others are unknown, and skipped.
-func (f *fields) next() bool {
-	for len(f.b) > 0 {
-		num, typ, n := protowire.ConsumeTag(f.b)
-		if n < 0 {
-			return f.fail(n)
-		}
-		f.b = f.b[n:]
-		f.num, f.typ = num, typ
-		switch typ {
-		case protowire.VarintType:
-			f.n, n = protowire.ConsumeVarint(f.b)
-			f.sub = nil
-		case protowire.BytesType:
-			f.sub, n = protowire.ConsumeBytes(f.b)
-			f.n = 0
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, f.b)
-			f.num = 0
-		}
-		if n < 0 {
-			return f.fail(n)
-		}
-		f.b = f.b[n:]
-		if f.num != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (f *fields) fail(n int) bool {
-	f.err = protowire.ParseError(n)
-	f.b = nil
-	return false
-}
-
-// integer says whether the field is the varint number num.
-func (f *fields) integer(num protowire.Number) bool {
-	return f.num == num && f.typ == protowire.VarintType
-}
-
-// length says whether the field is number num, and has a length.
-func (f *fields) length(num protowire.Number) bool {
-	return f.num == num && f.typ == protowire.BytesType
-}
+// Requests are checked here as etcd's api/v3rpc/key.go checks them.
 
 var (
 	errNestedTxn      = status.Error(codes.Unimplemented, "etcdserver: a transaction in a transaction is not supported")
 	errUnknownCompare = status.Error(codes.InvalidArgument, "etcdserver: unknown target or result of a compare")
 )
 
-// rangeQuestion is a RangeRequest.
-type rangeQuestion struct {
-	op           mvcc.Op
-	serializable bool
-	invalid      error
+// RangeRequest is etcd's request of that name.
+type RangeRequest struct {
+	Op           mvcc.Op
+	Serializable bool  // may be answered from the local state
+	Invalid      error // what etcd says if it refuses to answer; nil otherwise
 }
 
-func (q *rangeQuestion) parse(b []byte) error {
+func (q *RangeRequest) parse(b []byte) error {
 	var err error
-	q.serializable, err = parseRange(&q.op, b)
-	q.invalid = checkRange(&q.op)
+	q.Serializable, err = parseRange(&q.Op, b)
+	q.Invalid = checkRange(&q.Op)
 	return err
 }
 
-// parseRange reads a RangeRequest. Enumerations out of their bounds come out
-// as values that checkRange refuses.
+// parseRange reads a RangeRequest into op. An enumeration's value that etcd does
+// not know becomes one that checkRange refuses.
 func parseRange(op *mvcc.Op, b []byte) (serializable bool, err error) {
 	op.Kind = mvcc.OpRange
 	o := &op.Read
@@ -131,7 +70,8 @@ func parseRange(op *mvcc.Op, b []byte) (serializable bool, err error) {
 	return serializable, f.err
 }
 
-// small is an enumeration's value in a byte; 255 is none of any.
+// small returns an enumeration's value as a byte. No enumeration has the value
+// 255, which stands for all that do not fit.
 func small(n uint64) uint8 {
 	if n = uint64(uint32(n)); n > 255 {
 		return 255
@@ -149,28 +89,29 @@ func checkRange(op *mvcc.Op) error {
 	return nil
 }
 
-// single is a transaction of one operation.
+// single is a request of one operation, which becomes a transaction of it.
 type single struct {
-	req     mvcc.Request
-	op      [1]mvcc.Op
-	bytes   int // of the message
-	invalid error
+	Request mvcc.Request // Invariant: Then is op
+	Size    int          // bytes of the message
+	Invalid error        // what etcd says if it refuses to do it; nil otherwise
+
+	op [1]mvcc.Op
 }
 
 func (q *single) begin(b []byte) *mvcc.Op {
-	q.req.Kind = mvcc.Txn
-	q.req.Then = q.op[:]
-	q.bytes = len(b)
+	q.Request.Kind = mvcc.Txn
+	q.Request.Then = q.op[:]
+	q.Size = len(b)
 	return &q.op[0]
 }
 
-// putQuestion is a PutRequest.
-type putQuestion struct{ single }
+// PutRequest is etcd's request of that name.
+type PutRequest struct{ single }
 
-func (q *putQuestion) parse(b []byte) error {
+func (q *PutRequest) parse(b []byte) error {
 	op := q.begin(b)
 	err := parsePut(op, b)
-	q.invalid = checkPut(op)
+	q.Invalid = checkPut(op)
 	return err
 }
 
@@ -212,13 +153,13 @@ func checkPut(op *mvcc.Op) error {
 	return nil
 }
 
-// deleteQuestion is a DeleteRangeRequest.
-type deleteQuestion struct{ single }
+// DeleteRequest is etcd's DeleteRangeRequest.
+type DeleteRequest struct{ single }
 
-func (q *deleteQuestion) parse(b []byte) error {
+func (q *DeleteRequest) parse(b []byte) error {
 	op := q.begin(b)
 	err := parseDelete(op, b)
-	q.invalid = checkDelete(op)
+	q.Invalid = checkDelete(op)
 	return err
 }
 

@@ -1,4 +1,4 @@
-package etcdapi
+package wire
 
 import (
 	"bytes"
@@ -9,23 +9,29 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// txnQuestion is a TxnRequest.
-type txnQuestion struct {
-	req     mvcc.Request
-	local   bool // it only reads, and each read may be answered from the local state
-	bytes   int  // of the message
-	invalid error
+// MaxTxnOps is how many compares, and how many operations in each branch, a
+// transaction may have: etcd's default.
+const MaxTxnOps = 128
+
+// TxnRequest is etcd's request of that name.
+type TxnRequest struct {
+	Request mvcc.Request
+	// Local: every operation is a read that may be answered from the local state.
+	// Compares do not count.
+	Local   bool
+	Size    int   // bytes of the message
+	Invalid error // what etcd says if it refuses to do it; nil otherwise
 }
 
-// The fields of a TxnRequest.
+// The numbers of a TxnRequest's fields.
 const (
 	txnCompare = 1
 	txnSuccess = 2
 	txnFailure = 3
 )
 
-func (q *txnQuestion) parse(b []byte) error {
-	q.req.Kind, q.bytes, q.local = mvcc.Txn, len(b), true
+func (q *TxnRequest) parse(b []byte) error {
+	q.Request.Kind, q.Size, q.Local = mvcc.Txn, len(b), true
 	var count [4]int
 	for f := (fields{b: b}); ; {
 		if !f.next() {
@@ -38,42 +44,43 @@ func (q *txnQuestion) parse(b []byte) error {
 			count[f.num]++
 		}
 	}
-	if max(count[txnCompare], count[txnSuccess], count[txnFailure]) > maxTxnOps {
-		q.invalid = rpctypes.ErrGRPCTooManyOps
+	if max(count[txnCompare], count[txnSuccess], count[txnFailure]) > MaxTxnOps {
+		q.Invalid = rpctypes.ErrGRPCTooManyOps
 		return nil
 	}
 	if n := count[txnCompare]; n > 0 {
-		q.req.Compares = make([]mvcc.Compare, 0, n)
+		q.Request.Compares = make([]mvcc.Compare, 0, n)
 	}
-	ops := make([]mvcc.Op, count[txnSuccess]+count[txnFailure]) // of both branches, in one piece
-	q.req.Then = ops[:0:count[txnSuccess]]
-	q.req.Else = ops[count[txnSuccess]:count[txnSuccess]]
-	if err := q.parseParts(b); err != nil || q.invalid != nil {
+	ops := make([]mvcc.Op, count[txnSuccess]+count[txnFailure]) // one allocation for both branches
+	q.Request.Then = ops[:0:count[txnSuccess]]
+	q.Request.Else = ops[count[txnSuccess]:count[txnSuccess]]
+	if err := q.parseParts(b); err != nil || q.Invalid != nil {
 		return err
 	}
-	if changesTwice(q.req.Then) || changesTwice(q.req.Else) {
-		q.invalid = rpctypes.ErrGRPCDuplicateKey
+	if changesTwice(q.Request.Then) || changesTwice(q.Request.Else) {
+		q.Invalid = rpctypes.ErrGRPCDuplicateKey
 	}
 	return nil
 }
 
-// parseParts reads compares and operations. What is invalid is told of in the
-// order in which etcd finds it: compares, then one branch, then the other.
-func (q *txnQuestion) parseParts(b []byte) error {
+// parseParts reads compares and operations. Of several that etcd refuses, the
+// request's Invalid is about the one that etcd finds first: it looks at the
+// compares, then at the success branch, then at the failure branch.
+func (q *TxnRequest) parseParts(b []byte) error {
 	var invalid [4]error
 	f := fields{b: b}
 	for f.next() {
 		var bad, err error
 		switch {
 		case f.length(txnCompare):
-			q.req.Compares = append(q.req.Compares, mvcc.Compare{})
-			bad, err = parseCompare(&q.req.Compares[len(q.req.Compares)-1], f.sub)
+			q.Request.Compares = append(q.Request.Compares, mvcc.Compare{})
+			bad, err = parseCompare(&q.Request.Compares[len(q.Request.Compares)-1], f.sub)
 		case f.length(txnSuccess):
-			q.req.Then = append(q.req.Then, mvcc.Op{})
-			bad, err = q.parseOp(&q.req.Then[len(q.req.Then)-1], f.sub)
+			q.Request.Then = append(q.Request.Then, mvcc.Op{})
+			bad, err = q.parseOp(&q.Request.Then[len(q.Request.Then)-1], f.sub)
 		case f.length(txnFailure):
-			q.req.Else = append(q.req.Else, mvcc.Op{})
-			bad, err = q.parseOp(&q.req.Else[len(q.req.Else)-1], f.sub)
+			q.Request.Else = append(q.Request.Else, mvcc.Op{})
+			bad, err = q.parseOp(&q.Request.Else[len(q.Request.Else)-1], f.sub)
 		}
 		if err != nil {
 			return err
@@ -84,16 +91,16 @@ func (q *txnQuestion) parseParts(b []byte) error {
 	}
 	for _, bad := range invalid {
 		if bad != nil {
-			q.invalid = bad
+			q.Invalid = bad
 			break
 		}
 	}
 	return nil
 }
 
-// parseOp reads a RequestOp. Were it to hold several operations, the last
-// counts, and one that is there in parts is put together.
-func (q *txnQuestion) parseOp(op *mvcc.Op, b []byte) (invalid, err error) {
+// parseOp reads a RequestOp. A message that holds several operations stands for
+// the last of them; parts of one operation are merged. So protocol buffers want it.
+func (q *TxnRequest) parseOp(op *mvcc.Op, b []byte) (invalid, err error) {
 	local, is := false, protowire.Number(0)
 	f := fields{b: b}
 	for f.next() {
@@ -117,7 +124,7 @@ func (q *txnQuestion) parseOp(op *mvcc.Op, b []byte) (invalid, err error) {
 			return nil, err
 		}
 	}
-	q.local = q.local && local
+	q.Local = q.Local && local
 	switch is {
 	case 1:
 		invalid = checkRange(op)
@@ -148,8 +155,8 @@ var compareTargets = [...]struct {
 
 var compareResults = [...]mvcc.CompareResult{mvcc.Equal, mvcc.Greater, mvcc.Less, mvcc.NotEqual}
 
-// parseCompare reads a Compare. With a value that is not of its target, it
-// compares with zero, as etcd does.
+// parseCompare reads a Compare. If the value in it is not of the compare's target,
+// it compares with zero, as etcd does.
 func parseCompare(c *mvcc.Compare, b []byte) (invalid, err error) {
 	var result, target uint64
 	var with struct {
@@ -190,9 +197,9 @@ func parseCompare(c *mvcc.Compare, b []byte) (invalid, err error) {
 	return nil, nil
 }
 
-// changesTwice says whether one key could be changed by two of the
-// operations; two deletes may overlap. etcd refuses that in either branch,
-// whichever is taken.
+// changesTwice says whether two of the operations could change one key, where two
+// deletes may overlap. etcd refuses a transaction with such a branch, whether or
+// not the branch would be taken.
 func changesTwice(ops []mvcc.Op) bool {
 	if len(ops) < 2 {
 		return false
