@@ -12,33 +12,33 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
-	"github.com/xbernetes/xbernetes/internal/gateway/policy"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
-// guarded is the registry as the policies see it. It implements policy.Servers.
+// guarded is the registry as the policies see it. It implements servers.Servers.
 type guarded struct{ registry *registry }
 
-// For implements policy.Servers.
-func (g guarded) For(group string) (policy.Server, bool) {
+// For implements servers.Servers.
+func (g guarded) For(group string) (servers.Server, bool) {
 	t := g.registry.table.Load()
 	e := t.servers[t.owned.Holder[group]]
 	if e == nil {
-		return policy.Server{}, false
+		return servers.Server{}, false
 	}
 	return guardedServer(e), true
 }
 
 // guardedServer is a server as the policies see it.
-func guardedServer(e *entry) policy.Server {
-	return policy.Server{Name: e.server.Name, Guard: e.server.Spec.Guard}
+func guardedServer(e *entry) servers.Server {
+	return servers.Server{Name: e.server.Name, Guard: e.server.Spec.Guard}
 }
 
-// Claims implements policy.Servers.
+// Claims implements servers.Servers.
 func (g guarded) Claims(server, group string) bool {
 	return g.registry.table.Load().owned.MayHold(server, group)
 }
 
-// Kind implements policy.Servers. A server that does not show a resource is
+// Kind implements servers.Servers. A server that does not show a resource is
 // asked anew, for it may have come to be just now.
 func (g guarded) Kind(name string, resource schema.GroupVersionResource) (canonical.Kind, error) {
 	e := g.registry.table.Load().servers[name]
@@ -56,12 +56,12 @@ func (g guarded) Kind(name string, resource schema.GroupVersionResource) (canoni
 	return kind, nil
 }
 
-// Names implements policy.Servers.
+// Names implements servers.Servers.
 func (g guarded) Names() []string {
 	return slices.Sorted(maps.Keys(g.registry.table.Load().servers))
 }
 
-// Client implements policy.Servers.
+// Client implements servers.Servers.
 func (g guarded) Client(name string) (*rest.Config, *http.Client, error) {
 	e := g.registry.table.Load().servers[name]
 	if e == nil {

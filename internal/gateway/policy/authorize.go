@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// newAuthorizer asks the core server, by SubjectAccessReview, and remembers for
-// as long as Kubernetes' own delegating servers do.
+// newAuthorizer makes an authorizer that asks the core server by
+// SubjectAccessReview, and remembers each answer for ttl.
 func newAuthorizer(core kubernetes.Interface, ttl time.Duration) (authorizer.Authorizer, error) {
 	return authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: core.AuthorizationV1(),
@@ -24,8 +24,8 @@ func newAuthorizer(core kubernetes.Interface, ttl time.Duration) (authorizer.Aut
 	}.New()
 }
 
-// authorize asks whether a user may do something. The error is one for the
-// caller, in Kubernetes' own words.
+// authorize asks whether a user may do something. The error is meant for the
+// caller, and has Kubernetes' own words.
 func (g *Guard) authorize(ctx context.Context, a authorizer.AttributesRecord) error {
 	decision, reason, err := g.authorizer.Authorize(ctx, &a)
 	switch {

@@ -30,6 +30,9 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/policytest"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
 var requests = flag.Int("requests", 6000, "how many requests to read with Kubernetes' own handlers beside the guard's")
@@ -37,8 +40,8 @@ var requests = flag.Int("requests", 6000, "how many requests to read with Kubern
 // referenceServers is the reference server, guarded.
 type referenceServers struct{ url string }
 
-func (s referenceServers) For(group string) (Server, bool) {
-	return Server{"A", v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}, group == referenceGroup.Group
+func (s referenceServers) For(group string) (servers.Server, bool) {
+	return servers.Server{Name: "A", Guard: v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}, group == referenceGroup.Group
 }
 func (s referenceServers) Claims(string, string) bool { return true }
 func (s referenceServers) Names() []string            { return []string{"A"} }
@@ -53,7 +56,7 @@ func (s referenceServers) Client(string) (*rest.Config, *http.Client, error) {
 // server carries out against what the guard has judged.
 type differential struct {
 	guard     *Guard
-	memory    *memory
+	memory    *policytest.Memory
 	reference http.Handler
 
 	asked  []authorizer.AttributesRecord // of the request that is being sent
@@ -67,33 +70,26 @@ func newDifferential(t testing.TB) *differential {
 	}
 	s := httptest.NewServer(reference)
 	t.Cleanup(s.Close)
-	d := &differential{reference: reference, memory: &memory{ledgers: map[place][2]string{}, ns: namespace{UID: "uid"}, hard: 1 << 40}}
-	servers := referenceServers{s.URL}
+	d := &differential{reference: reference, memory: newMemory(1<<40, 0)}
 	d.guard = &Guard{
-		servers: servers, log: slog.New(slog.DiscardHandler), requestTime: 5 * time.Second,
-		answers: newAnswers(), remote: newRemote(servers), due: map[task]bool{}, identity: "test",
+		servers: referenceServers{s.URL}, log: slog.New(slog.DiscardHandler), requestTimeout: 5 * time.Second,
+		answers: newAnswers(), identity: "test",
 		authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			d.asked = append(d.asked, *a.(*authorizer.AttributesRecord))
 			return authorizer.DecisionAllow, "", nil
 		}),
 	}
-	d.guard.lanes = newLanes(d.guard.tend, d.guard.untended)
-	d.guard.clerk = newClerk(d.memory, d.memory, d.memory, d.memory)
-	d.guard.clerk.settle = 5 * time.Second
+	d.guard.over(d.memory)
 	return d
 }
 
-// flying counts the creates that the ledger has under way.
-func (d *differential) flying(resource, namespace string) int {
-	text, ok := d.memory.ledgers[place{namespace, "uid"}]
-	if !ok {
+// pending counts the creates of a resource that are pending.
+func (d *differential) pending(t *testing.T, resource, namespace string) int {
+	l := d.memory.Ledger(t, ledger.Key{Namespace: namespace, UID: "uid"})
+	if l == nil {
 		return 0
 	}
-	l, err := parseLedger(text[0])
-	if err != nil {
-		return 0
-	}
-	return l.flying(resource)
+	return l.PendingOf(resource)
 }
 
 // try sends one request, as it came over the wire, to a server of each sort.
@@ -114,7 +110,7 @@ func (d *differential) try(t *testing.T, raw string) {
 			d.judge(t, name, raw, through.all)
 		}))
 		ctx := context.WithValue(r.Context(), effectsKey{}, through)
-		ctx = request.WithUser(WithServer(ctx, Server{"A", v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}), &user.DefaultInfo{Name: "ann"})
+		ctx = request.WithUser(WithServer(ctx, servers.Server{Name: "A", Guard: v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}), &user.DefaultInfo{Name: "ann"})
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r.WithContext(ctx))
 		if d.passed == before {
@@ -161,7 +157,7 @@ func (d *differential) judge(t *testing.T, server, raw string, all []effect) {
 		if e.Resource != "pods" {
 			continue
 		}
-		if reserved++; d.flying("pods."+referenceGroup.Group, e.Namespace) < reserved {
+		if reserved++; d.pending(t, "pods."+referenceGroup.Group, e.Namespace) < reserved {
 			t.Errorf("%s created %+v, and no place was taken\n%q", server, e, raw)
 		}
 	}
@@ -450,3 +446,5 @@ func FuzzRequest(f *testing.F) {
 	d := newDifferential(f)
 	f.Fuzz(func(t *testing.T, raw string) { d.try(t, raw) })
 }
+
+func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }

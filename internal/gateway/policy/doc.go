@@ -1,38 +1,42 @@
-// Package policy holds the core server's namespaces, authorization and quotas
-// over servers that know nothing of them: it lets a request through the gateway
-// only if the core server lets its user, a create only once it is written down,
-// and empties a namespace everywhere before it goes. It judges the canonical form
-// of a request and sends that, and never answers for a server, but for a patch of
-// what is not there.
+// Package policy holds the core server's namespaces, authorization, quotas and limit
+// ranges over requests to servers that know nothing of them. It judges the canonical
+// form of a request and sends on that form; it never answers for a server, except
+// that it refuses a patch of an object that is not there.
+//
+// This package reads requests and answers refusals. The rooms below it, from top to
+// bottom: upkeep keeps true what is held, whatever dies; quota lets creates in;
+// namespaces keeps finalizers and drains; core reads and writes the core server;
+// servers asks the registered servers what they hold; limitrange judges objects;
+// ledger is what all gateways must agree on about one namespace.
 //
 // # What is held
 //
-// What several gateways must agree on about one namespace is its ledger, a text
-// in a ConfigMap on the core server that is only ever changed by
-// compare-and-swap. It names each create that is under way, a flight, and
-// counts the objects of each resource that has a quota.
+// A gateway writes a create into its namespace's ledger as pending before it sends
+// the request. The ledger is a text in a ConfigMap on the core server that only
+// changes by compare-and-swap. These are the invariants:
 //
-//  1. used ≥ objects that exist + flights. A flight is written down, and
+//  1. used >= objects that exist + pending creates. A create is pending, and
 //     counted, before its request is sent.
-//  2. A flight is let in only if used stays at or below the quota's hard limit,
-//     in one compare-and-swap: no number of gateways goes above it.
-//  3. A flight leaves as landed (used keeps it), as returned (the server has
-//     said no, or was never asked; used gives it back), or by lapse. Nothing
-//     else lowers used but a recount: a list of what exists, plus the flights,
-//     plus what landed since before the list.
-//  4. A flight lapses only after a gateway has watched it, by its own monotonic
-//     clock, for longer than its request can live: its own deadline, which is
-//     told to the server as well, and the settling time on top. Until then it
-//     counts; then a list that begins after the lapse says whether it landed.
-//     So a reservation is given back or counted in bounded time, whoever died.
-//  5. A server's finalizer is on the namespace, and the ledger says so, before
-//     the first flight to it. A namespace that is being deleted has its ledger
-//     closed first; its server is emptied once no flight to it is left; the
-//     finalizer goes once a list has shown nothing.
-//  6. Of the places of a quota that no object holds, half, rounded up, are under
-//     way for one user at most, and maxUserFlights in a namespace.
+//  2. A create becomes pending only if used stays within the quota's hard limit, in
+//     one compare-and-swap: no number of gateways goes above the limit.
+//  3. A pending create ends as landed (used keeps it), as failed (the server has
+//     refused it, or was never asked; used gives it back), or because it expired.
+//     Apart from that only a recount lowers used: to the objects listed, plus the
+//     pending creates, plus those that landed since the list began.
+//  4. A pending create expires once a gateway has seen it pending, by its own
+//     monotonic clock, for longer than its request can live: the request's deadline,
+//     which the server is told, plus the grace. Until then it counts; then a list
+//     that begins after that shows whether it landed. So every reservation is given
+//     back or counted in bounded time, whatever dies.
+//  5. A server's finalizer is on the namespace, and the ledger says so, before the
+//     first create to the server is pending. When a namespace is deleted, its ledger
+//     drains: no create becomes pending. Its objects at a server are deleted once no
+//     create to that server is pending, and the finalizer is taken off once a list
+//     shows nothing.
+//  6. One user's pending creates are at most half, rounded up, of the quota that no
+//     object uses, and at most maxUserPending in a namespace.
 //
-// The settling time is an assumption, and the only one: a server does not carry
-// a create out later than that after the deadline it was given. One that does is
-// found by a later recount, which then shows used above hard.
+// One thing is assumed of servers: a server does not carry a create out later than
+// the grace after the deadline that it was told. If it does, a later recount finds
+// the object, and then shows used above hard.
 package policy

@@ -14,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/limitrange"
 )
 
 const widgetX = `{"apiVersion":"a/v1","kind":"Widget","metadata":{"name":"x"}}`
@@ -74,7 +76,7 @@ func TestAuthorizationIsOfEveryRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var asked []string
 			sent := 0
-			g, s := guardOver(t, &memory{hard: 3}, v1alpha1.Guard{Authorization: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			g, s := guardOver(t, newMemory(3, 0), v1alpha1.Guard{Authorization: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				sent++
 				w.WriteHeader(http.StatusCreated)
 			}))
@@ -118,7 +120,7 @@ func TestAuthorizationIsOfEveryRequest(t *testing.T) {
 // TestOneUsersLostCreatesLeaveRoom: whatever becomes of what one user sends,
 // others find places in the quota.
 func TestOneUsersLostCreatesLeaveRoom(t *testing.T) {
-	_, s := guardOver(t, &memory{hard: 4}, v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	_, s := guardOver(t, newMemory(4, 0), v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
 		code := http.StatusCreated
 		if r.Header.Get("User-Agent") == "lose it" {
@@ -143,7 +145,7 @@ func TestOneUsersLostCreatesLeaveRoom(t *testing.T) {
 // what became of it is known.
 func TestWhoHangsUpDoesNotHideTheOutcome(t *testing.T) {
 	for code, want := range map[int]int64{http.StatusForbidden: 0, http.StatusCreated: 1} {
-		m := &memory{hard: 3}
+		m := newMemory(3, 0)
 		hungUp, answered := make(chan struct{}), make(chan error, 1)
 		ctx, hangUp := context.WithCancel(t.Context())
 		g, s := guardOver(t, m, v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -168,8 +170,8 @@ func TestWhoHangsUpDoesNotHideTheOutcome(t *testing.T) {
 			t.Errorf("the server was told to stop: %v", err)
 		}
 		s.Close() // waits for what is under way
-		if flying, used := flights(t, g, m); flying != 0 || used != want {
-			t.Errorf("after %d: %d under way, %d used; want 0 and %d", code, flying, used, want)
+		if waiting, used := pending(t, g, m); waiting != 0 || used != want {
+			t.Errorf("after %d: %d pending, %d used; want 0 and %d", code, waiting, used, want)
 		}
 	}
 }
@@ -192,9 +194,11 @@ func TestLimitRangesAreOfTheKindThatIsCreated(t *testing.T) {
 		"as YAML":          {"application/yaml", "apiVersion: a/v1\nkind: Widget\nspec: {resources: {requests: {cpu: 8}}}", 403},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, s := guardOver(t, &memory{hard: 3}, v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
-			g.limits = newLimitRanges(nil)
-			g.limits.cached.Add("ns", []corev1.LimitRangeItem{{Type: "a/Widget", Max: corev1.ResourceList{"cpu": resource.MustParse("2")}}}, limitRangeTime)
+			g, s := guardOver(t, newMemory(3, 0), v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
+			g.limits = limitrange.New(fake.NewClientset(&corev1.LimitRange{
+				ObjectMeta: metav1.ObjectMeta{Name: "l", Namespace: "ns"},
+				Spec:       corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: "a/Widget", Max: corev1.ResourceList{"cpu": resource.MustParse("2")}}}},
+			}))
 			if code, message := send(t, s, "ann", http.MethodPost, widgetsPath, c.contentType, c.body); code != c.code {
 				t.Errorf("%d %s", code, message)
 			}

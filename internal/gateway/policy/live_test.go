@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,6 +41,8 @@ import (
 	"github.com/xbernetes/xbernetes/api/aggregation/reserve"
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/namespaces"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
 // liveServer is an xb server that can be killed and started again.
@@ -136,8 +139,8 @@ var gadgets = schema.GroupVersionResource{Group: liveGroup, Version: "v1", Resou
 // liveServers is one guarded server, "remote".
 type liveServers struct{ s *liveServer }
 
-func (l liveServers) For(group string) (Server, bool) {
-	return Server{Name: "remote", Guard: v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}, group == liveGroup
+func (l liveServers) For(group string) (servers.Server, bool) {
+	return servers.Server{Name: "remote", Guard: v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}, group == liveGroup
 }
 func (l liveServers) Kind(_ string, gvr schema.GroupVersionResource) (canonical.Kind, error) {
 	return canonical.Kind{GroupVersionKind: gvr.GroupVersion().WithKind("Gadget"), Namespaced: true}, nil
@@ -213,7 +216,7 @@ func (l *live) gateway(t *testing.T) *liveGateway {
 	t.Helper()
 	guard, err := New(Config{
 		Core: l.client, Servers: liveServers{l.remote}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Identity: t.Name(), RequestTime: 5 * time.Second, Settle: 5 * time.Second, CacheTime: time.Second,
+		Identity: t.Name(), RequestTimeout: 5 * time.Second, Grace: 5 * time.Second, CacheTTL: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -307,7 +310,7 @@ func (l *live) namespace(t *testing.T, name string, hard int64) {
 	}
 	for _, g := range l.gateways { // a new quota holds from when it is seen
 		eventually(t, time.Minute, "the gateway sees the quota", func() error {
-			if lim, err := g.guard.quotas.limit(t.Context(), name, "gadgets."+liveGroup); err != nil || lim.Hard != hard {
+			if lim, err := g.guard.core.Quotas.Limit(t.Context(), name, "gadgets."+liveGroup); err != nil || lim.Hard != hard {
 				return fmt.Errorf("%+v, %w", lim, err)
 			}
 			return nil
@@ -382,7 +385,7 @@ func (l *live) testChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerName(FinalizerFor("remote"))) {
+	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerName(namespaces.Finalizer("remote"))) {
 		t.Errorf("finalizers are %v", ns.Spec.Finalizers)
 	}
 }
@@ -546,7 +549,7 @@ func (l *live) finalizerGoes(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, time.Minute, "the finalizer goes with the last object", func() error {
 		ns, err := l.client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		if err == nil && slices.Contains(ns.Spec.Finalizers, corev1.FinalizerName(FinalizerFor("remote"))) {
+		if err == nil && slices.Contains(ns.Spec.Finalizers, corev1.FinalizerName(namespaces.Finalizer("remote"))) {
 			return errors.New("it is there")
 		}
 		return err
@@ -594,7 +597,7 @@ func (l *live) testEmptying(t *testing.T) {
 	eventually(t, time.Minute, "no ledger is left of it", func() error {
 		list, err := l.client.CoreV1().ConfigMaps(DefaultNamespace).List(t.Context(), metav1.ListOptions{})
 		for _, cm := range list.Items {
-			if p, _ := placeOf(cm.Name); p.Name == "full" || p.Name == "bare" {
+			if name, _, _ := strings.Cut(cm.Name, "."); name == "full" || name == "bare" {
 				return fmt.Errorf("there is %s", cm.Name)
 			}
 		}

@@ -24,6 +24,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/quota"
 )
 
 // TestLiveKubernetes is TestLive with a stock kube-apiserver, etcd and
@@ -151,10 +154,13 @@ func write(t *testing.T, file, text string) {
 // place comes back by itself.
 func (l *live) testCrash(t *testing.T) {
 	l.namespace(t, "crash", 1)
-	a := ask{Namespace: "crash", Resource: "gadgets." + liveGroup, Version: "v1", By: "dead", Time: 2 * time.Second}
-	a.Server, _ = liveServers{}.For(liveGroup)
+	server, _ := liveServers{}.For(liveGroup)
+	a := quota.Request{
+		Namespace: "crash", Server: server.Name, Guard: server.Guard,
+		Resource: "gadgets." + liveGroup, Version: "v1", By: "dead", Timeout: 2 * time.Second,
+	}
 	g := l.gateway(t)
-	if _, err := g.guard.clerk.reserve(t.Context(), a); err != nil {
+	if _, err := g.guard.reserver.Reserve(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	g.stop()
@@ -167,14 +173,14 @@ func (l *live) testCrash(t *testing.T) {
 		return err
 	})
 	l.usedBecomes(t, "crash", 1)
-	eventually(t, time.Minute, "no flight is left", func() error {
+	eventually(t, time.Minute, "no create is pending", func() error {
 		ns, err := l.client.CoreV1().Namespaces().Get(t.Context(), "crash", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		ledger, _, err := l.gateways[0].guard.clerk.book(place{"crash", string(ns.UID)}).look(t.Context())
-		if err == nil && len(ledger.Flights) > 0 {
-			err = fmt.Errorf("%d are", len(ledger.Flights))
+		found, _, err := l.gateways[0].guard.reserver.Ledgers.At(ledger.Key{Namespace: "crash", UID: string(ns.UID)}).Read(t.Context())
+		if err == nil && len(found.Pending) > 0 {
+			err = fmt.Errorf("%d are", len(found.Pending))
 		}
 		return err
 	})

@@ -7,59 +7,59 @@ import (
 	"sync/atomic"
 )
 
-// outcome is what became of a create that was let in.
+// outcome is what became of a create that had a reservation.
 type outcome int
 
 const (
-	unknown  outcome = iota // it may have created the object, or may yet
-	landed                  // it has
-	returned                // it has not, and will not
+	unknown outcome = iota // it may have created the object, or may still do so
+	landed                 // it has created the object, or may have
+	failed                 // it has not created the object, and never will
 )
 
-func (o outcome) String() string { return [...]string{"unknown", "landed", "returned"}[o] }
+func (o outcome) String() string { return [...]string{"unknown", "landed", "failed"}[o] }
 
-// outcomeOf decides by the answer's status, 0 if there was none, and by whether
-// the request is known never to have been sent. An answer that only may mean
-// that nothing was created leaves the outcome unknown: a server may say 500 of
-// what it has written.
+// outcomeOf decides by the answer's status, 0 if there was none, and by unsent:
+// the request is known never to have been sent. If an answer does not prove that
+// nothing was created, the outcome is unknown: a server may answer 500 after it has
+// written the object.
 func outcomeOf(status int, unsent bool) outcome {
 	switch {
 	case status >= 200 && status < 300:
 		return landed
 	case unsent:
-		return returned
+		return failed
 	case status == http.StatusRequestTimeout, status == 499:
 		return unknown
 	case status >= 400 && status < 500:
-		return returned
+		return failed
 	default:
 		return unknown
 	}
 }
 
-// journey is what is seen of a request on its way to a server.
-type journey struct{ connected atomic.Bool }
+// connection says whether a request got a connection to a server.
+type connection struct{ got atomic.Bool }
 
-// follow returns a context in which a request's journey is seen: net/http tells
-// of a connection before it writes to it.
-func follow(ctx context.Context) (context.Context, *journey) {
-	j := &journey{}
+// trace returns a context that notes whether its request gets a connection:
+// net/http tells of that before it writes to the connection.
+func trace(ctx context.Context) (context.Context, *connection) {
+	c := &connection{}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { j.connected.Store(true) },
-	}), j
+		GotConn: func(httptrace.GotConnInfo) { c.got.Store(true) },
+	}), c
 }
 
-// neverSent says that no byte of the request has left: there was no connection
-// to be had, or none was asked for.
-func (j *journey) neverSent() bool { return !j.connected.Load() }
+// neverSent says that no byte of the request was sent, because it never had a
+// connection.
+func (c *connection) neverSent() bool { return !c.got.Load() }
 
-// statusWriter remembers the status of the answer.
+// statusWriter is a ResponseWriter that remembers the status of the answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
 }
 
-// WriteHeader remembers the first status that is final.
+// WriteHeader remembers the first status that is not informational (1xx).
 func (w *statusWriter) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 {
 		w.status = status
@@ -67,7 +67,7 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write is a 200 if no status was written before.
+// Write means status 200 if no status was written before.
 func (w *statusWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
@@ -75,5 +75,5 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap returns the writer underneath.
+// Unwrap returns the writer below, for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -16,30 +16,33 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/namespaces"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/quota"
 )
 
 const (
 	reservationsPath = "/apis/" + v1alpha1.GroupName + "/v1alpha1/namespaces/{namespace}/reservations"
-	reservationMost  = 64 << 10 // bytes of a request
+	maxReservation   = 64 << 10 // bytes of a request
 )
 
-// Reservations serves the check-and-reserve call for servers that clients reach
-// directly: see v1alpha1.Reservation. The request's context has to carry the
-// user, who is the server.
+// Reservations serves the API by which servers that clients reach directly reserve
+// creates: see v1alpha1.Reservation. The request's context must have the user,
+// which is the server that reserves.
 func (g *Guard) Reservations() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+reservationsPath, g.postReservation)
 	mux.HandleFunc("POST "+reservationsPath+"/{name}/landed", func(w http.ResponseWriter, r *http.Request) {
-		g.endReservation(w, r, (*ledger).landed)
+		g.endReservation(w, r, true)
 	})
 	mux.HandleFunc("DELETE "+reservationsPath+"/{name}", func(w http.ResponseWriter, r *http.Request) {
-		g.endReservation(w, r, (*ledger).returned)
+		g.endReservation(w, r, false)
 	})
 	return mux
 }
 
 func (g *Guard) postReservation(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, reservationMost))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReservation))
 	if err != nil {
 		g.answers.write(apierrors.NewBadRequest(fmt.Sprintf("read the reservation: %v", err)), w, r)
 		return
@@ -57,11 +60,12 @@ func (g *Guard) postReservation(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	if err := json.NewEncoder(w).Encode(res); err != nil {
-		g.log.Debug("a reservation was not heard", "err", err)
+		g.log.Debug("the answer to a reservation was not delivered", "err", err)
 	}
 }
 
-// parseReservation reads what a server asks for, and refuses what makes no sense.
+// parseReservation reads a reservation, and refuses one that lacks a field or has a
+// value out of range.
 func parseReservation(body []byte) (*v1alpha1.Reservation, error) {
 	res := &v1alpha1.Reservation{}
 	if err := json.Unmarshal(body, res); err != nil {
@@ -78,8 +82,8 @@ func parseReservation(body []byte) (*v1alpha1.Reservation, error) {
 	return res, nil
 }
 
-// fill reserves what is asked for, and writes down what was given. The error is
-// one for the caller.
+// fill reserves what res asks for, and sets its name and status. The error is meant
+// for the caller.
 func (g *Guard) fill(ctx context.Context, res *v1alpha1.Reservation) error {
 	caller, err := g.mayReserve(ctx, res.Namespace, res.Spec.Server)
 	if err != nil {
@@ -99,33 +103,36 @@ func (g *Guard) fill(ctx context.Context, res *v1alpha1.Reservation) error {
 			return err
 		}
 	}
-	a := ask{Namespace: res.Namespace, Server: server, Resource: resourceName(gr), Version: res.Spec.Version, By: caller, Time: g.requestTime}
+	a := quota.Request{
+		Namespace: res.Namespace, Server: server.Name, Guard: server.Guard,
+		Resource: gr.String(), Version: res.Spec.Version, By: caller, Timeout: g.requestTimeout,
+	}
 	if res.Spec.User != nil {
 		a.User = res.Spec.User.Username
 	}
-	if d := time.Duration(res.Spec.TimeoutSeconds) * time.Second; d > 0 && d < a.Time {
-		a.Time = d
+	if d := time.Duration(res.Spec.TimeoutSeconds) * time.Second; d > 0 && d < a.Timeout {
+		a.Timeout = d
 	}
 	if res.Spec.DryRun {
-		if err := g.clerk.rehearse(ctx, a); err != nil {
+		if err := g.reserver.Check(ctx, a); err != nil {
 			return statusOfError(err, a)
 		}
 		return nil
 	}
-	t, err := g.clerk.reserve(ctx, a)
+	held, err := g.reserver.Reserve(ctx, a)
 	if err != nil {
-		g.refused(err, a)
+		g.logRefusal(err, a)
 		return statusOfError(err, a)
 	}
-	if t != nil {
-		res.Name = t.ID
-		res.Status = v1alpha1.ReservationStatus{Limited: true, TimeoutSeconds: int64(a.Time / time.Second)}
+	if held != nil {
+		res.Name = held.ID
+		res.Status = v1alpha1.ReservationStatus{Limited: true, TimeoutSeconds: int64(a.Timeout / time.Second)}
 	}
 	return nil
 }
 
-// mayReserve asks whether the caller may reserve under a server's name, and
-// returns its own.
+// mayReserve asks whether the caller may reserve under a server's name, and returns
+// the caller's own name.
 func (g *Guard) mayReserve(ctx context.Context, namespace, server string) (string, error) {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
@@ -137,9 +144,9 @@ func (g *Guard) mayReserve(ctx context.Context, namespace, server string) (strin
 	})
 }
 
-// endReservation writes down what became of a reservation, which only who made
-// it may say.
-func (g *Guard) endReservation(w http.ResponseWriter, r *http.Request, how func(*ledger, string)) {
+// endReservation ends a reservation of the caller's own. landed says that the
+// create may have made its object.
+func (g *Guard) endReservation(w http.ResponseWriter, r *http.Request, landed bool) {
 	name, ns := r.PathValue("name"), r.PathValue("namespace")
 	gr := schema.GroupResource{Group: v1alpha1.GroupName, Resource: "reservations"}
 	u, ok := request.UserFrom(r.Context())
@@ -147,21 +154,10 @@ func (g *Guard) endReservation(w http.ResponseWriter, r *http.Request, how func(
 		g.answers.write(apierrors.NewUnauthorized("nobody has said who asks"), w, r)
 		return
 	}
-	p, err := g.clerk.place(r.Context(), ask{Namespace: ns}, false)
-	if err == nil {
-		err = g.clerk.book(p).do(r.Context(), func(l *ledger) error {
-			f, ok := l.Flights[name]
-			if !ok || f.By != u.GetName() {
-				return errNotFound
-			}
-			how(l, name)
-			return nil
-		})
-	}
-	switch {
+	switch err := g.reserver.End(r.Context(), ns, name, u.GetName(), landed); {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
-	case errors.Is(err, errNotFound), errors.Is(err, errNoNamespace):
+	case errors.Is(err, ledger.ErrNotFound), errors.Is(err, namespaces.ErrMissing):
 		g.answers.write(apierrors.NewNotFound(gr, name), w, r)
 	default:
 		g.answers.write(apierrors.NewServiceUnavailable(fmt.Sprintf("the gateway cannot end reservation %s in namespace %s: %v; try again, or leave it to lapse", name, ns, err)), w, r)

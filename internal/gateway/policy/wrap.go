@@ -19,17 +19,20 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/namespaces"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/quota"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
 // Wrap holds the core server's policies over what next does. The request's
-// context has to carry its user and, by WithServer, the server that next sends it
-// to: one that says none goes on unheld. What next gets is the canonical form of
-// the request, and no other was judged. Next must send requests by net/http, with
-// the context it gets or one made from it: a request that has seen no connection
-// when next returns is taken never to have been sent.
+// context must have its user and, by WithServer, the server that next sends it to:
+// a request without a server goes on as it is. next gets the canonical form of the
+// request, which is what was judged. next must send requests by net/http, with the
+// context that it gets or one made from it: if that context has seen no connection
+// when next returns, the request is taken never to have been sent.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		server, ok := r.Context().Value(serverKey{}).(Server)
+		server, ok := r.Context().Value(serverKey{}).(servers.Server)
 		if !ok || server.Guard == (v1alpha1.Guard{}) {
 			next.ServeHTTP(w, r)
 			return
@@ -43,7 +46,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if !ok {
 			u = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 		}
-		p := &passage{guard: g, server: server, request: q, user: u, next: next}
+		p := &guarded{guard: g, server: server, request: q, user: u, next: next}
 		if err := p.authorize(r.Context(), q.Info.Verb); err != nil {
 			g.answers.write(err, w, r)
 			return
@@ -52,17 +55,25 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// passage is one request on its way through the guard of a server.
-type passage struct {
+// serverKey is where a request's context has the server that it goes to.
+type serverKey struct{}
+
+// WithServer says which server the request of a context goes to.
+func WithServer(ctx context.Context, s servers.Server) context.Context {
+	return context.WithValue(ctx, serverKey{}, s)
+}
+
+// guarded is one request to a guarded server.
+type guarded struct {
 	guard   *Guard
-	server  Server
+	server  servers.Server
 	request *canonical.Request
 	user    user.Info
 	next    http.Handler
 }
 
 // serve lets through a request that the user may make.
-func (p *passage) serve(w http.ResponseWriter, r *http.Request) {
+func (p *guarded) serve(w http.ResponseWriter, r *http.Request) {
 	q := p.request
 	if q.Writes() {
 		p.write(w, r)
@@ -70,37 +81,43 @@ func (p *passage) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	sw := &statusWriter{ResponseWriter: w}
 	switch q.Info.Verb {
-	case "delete", "deletecollection", "create": // a create of a subresource may be anything: an eviction, a copy
+	case "delete", "deletecollection", "create": // a create of a subresource may do anything: evict, copy
 		defer func() {
 			if p.counts() && sw.status < 300 {
-				p.guard.recountSoon(p.ask(r))
+				p.recountSoon()
 			}
 		}()
 	}
 	p.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), q.Sent(r.Context()))
 }
 
-// counts says whether a create of what the request is about is written down.
-func (p *passage) counts() bool {
+// recountSoon has counted what the request may have deleted or created.
+func (p *guarded) recountSoon() {
+	p.guard.upkeep.RecountSoon(p.server.Name, p.request.Info.Namespace)
+}
+
+// counts says whether a create of the request's resource needs a reservation.
+func (p *guarded) counts() bool {
 	return p.request.Kind.Namespaced && (p.server.Guard.Namespaces || p.server.Guard.Quota)
 }
 
-// ask is the create that the request may be.
-func (p *passage) ask(r *http.Request) ask {
+// create is what to reserve, if the request creates its object.
+func (p *guarded) create(r *http.Request) quota.Request {
 	gvr := p.request.Resource()
-	return ask{
+	return quota.Request{
 		Namespace: p.request.Info.Namespace,
-		Server:    p.server,
-		Resource:  resourceName(gvr.GroupResource()),
+		Server:    p.server.Name,
+		Guard:     p.server.Guard,
+		Resource:  gvr.GroupResource().String(),
 		Version:   gvr.Version,
 		By:        p.guard.identity,
 		User:      p.user.GetName(),
-		Time:      p.guard.timeFor(r.URL.Query()),
+		Timeout:   p.guard.timeoutOf(r.URL.Query()),
 	}
 }
 
 // write lets a request through that writes a whole object, which may create it.
-func (p *passage) write(w http.ResponseWriter, r *http.Request) {
+func (p *guarded) write(w http.ResponseWriter, r *http.Request) {
 	q := p.request
 	err := p.known()
 	if err == nil {
@@ -111,15 +128,15 @@ func (p *passage) write(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		p.guard.answers.write(err, w, r)
 	case q.Info.Verb == "create":
-		p.create(w, r)
+		p.reserve(w, r)
 	default:
 		p.upsert(w, r)
 	}
 }
 
-// known refuses callers of whom the gateway does not know who they are: places
-// are shared out by user.
-func (p *passage) known() error {
+// known refuses callers whom the gateway does not know: a quota's room is shared
+// out by user.
+func (p *guarded) known() error {
 	if name := p.user.GetName(); name != "" && name != user.Anonymous && !slices.Contains(p.user.GetGroups(), user.AllUnauthenticated) {
 		return nil
 	}
@@ -127,89 +144,91 @@ func (p *passage) known() error {
 		"to write objects there, send a client certificate or a bearer token that the gateway can verify", p.server.Name))
 }
 
-// giveBackTime is how long an answer waits at most for its place to be given back.
-const giveBackTime = 2 * time.Second
+const (
+	// giveBackTimeout is how long the answer of a create that has failed waits for
+	// its reservation to end.
+	giveBackTimeout = 2 * time.Second
+	// reserveTimeout is how long reserving may take, on top of the time-out that the
+	// client sets for the server.
+	reserveTimeout = 5 * time.Second
+)
 
-// reserveTime is how long reserving may take of a client's time-out, on top of
-// what the client gives the server.
-const reserveTime = 5 * time.Second
-
-// timeFor is how long a create may take, with what reserving takes: what the
-// client wants, within the gateway's own limit.
-func (g *Guard) timeFor(query url.Values) time.Duration {
-	if d, err := time.ParseDuration(query.Get("timeout")); err == nil && d > 0 && d < g.requestTime {
-		return min(d+reserveTime, g.requestTime)
+// timeoutOf is how long a create may take, reserving included: what the client
+// wants, within the gateway's own limit.
+func (g *Guard) timeoutOf(query url.Values) time.Duration {
+	if d, err := time.ParseDuration(query.Get("timeout")); err == nil && d > 0 && d < g.requestTimeout {
+		return min(d+reserveTimeout, g.requestTimeout)
 	}
-	return g.requestTime
+	return g.requestTimeout
 }
 
-// create lets a request through that creates an object, a dry run too: a server
-// may know nothing of dryRun.
-func (p *passage) create(w http.ResponseWriter, r *http.Request) {
-	g, a := p.guard, p.ask(r)
+// reserve lets a request through that creates an object. Dry runs need a
+// reservation as well, because a server may not know dryRun.
+func (p *guarded) reserve(w http.ResponseWriter, r *http.Request) {
+	g, a := p.guard, p.create(r)
 	if !p.counts() {
 		p.next.ServeHTTP(w, p.request.Sent(r.Context()))
 		return
 	}
-	if a.Server.Guard.Quota {
-		if err := g.holdLimits(r.Context(), p.request, a); err != nil {
+	if a.Guard.Quota {
+		if err := g.checkLimits(r.Context(), p.request, a); err != nil {
 			g.answers.write(err, w, r)
 			return
 		}
 	}
-	t, err := g.clerk.reserve(r.Context(), a)
+	held, err := g.reserver.Reserve(r.Context(), a)
 	switch {
 	case err != nil:
-		g.refused(err, a)
+		g.logRefusal(err, a)
 		g.answers.write(statusOfError(err, a), w, r)
-	case t == nil: // nothing is limited
+	case held == nil: // nothing limits it
 		p.next.ServeHTTP(w, p.request.Sent(r.Context()))
 	default:
-		p.forward(w, r, a, t)
+		p.send(w, r, a, held)
 	}
 }
 
-// forward sends a request that has been let in, and writes down what became of
-// it. It goes on when the caller goes away: who hangs up has the outcome known
-// all the same. A crash in here leaves the flight to lapse.
-func (p *passage) forward(w http.ResponseWriter, r *http.Request, a ask, t *ticket) {
+// send sends a create that has a reservation, and records its outcome. It goes on
+// if the caller hangs up, so that the outcome is known all the same. If the gateway
+// crashes in here, the reservation is left to expire.
+func (p *guarded) send(w http.ResponseWriter, r *http.Request, a quota.Request, held *quota.Reservation) {
 	g := p.guard
-	left := time.Until(t.Deadline)
+	left := time.Until(held.Deadline)
 	if left < time.Second {
-		t.returned()
-		g.answers.write(apierrors.NewTimeoutError(fmt.Sprintf("reserving a %s took too long; nothing was created at server %s; try again", a.Resource, a.Server.Name), 1), w, r)
+		held.Failed()
+		g.answers.write(apierrors.NewTimeoutError(fmt.Sprintf("reserving a %s took too long; nothing was created at server %s; try again", a.Resource, a.Server), 1), w, r)
 		return
 	}
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), t.Deadline)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.Context()), held.Deadline)
 	defer cancel()
-	ctx, seen := follow(ctx)
+	ctx, seen := trace(ctx)
 	sent := p.request.Sent(ctx)
 	sent.URL = withTimeout(sent.URL, left)
 
 	sw := &statusWriter{ResponseWriter: w}
-	defer func() { // also when next panics, as a proxy does to cut a connection
+	defer func() { // also if next panics, as a reverse proxy does to cut a connection
 		switch outcomeOf(sw.status, seen.neverSent()) {
 		case landed:
-			t.landed()
+			held.Landed()
 			if sw.status != http.StatusCreated || p.request.DryRun {
-				g.recountSoon(a) // it need not have created anything
+				p.recountSoon() // it may have created nothing
 			}
-		case returned:
-			t.returned()
-			// Written before the caller hears: who tries again finds the place free.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), giveBackTime)
+		case failed:
+			held.Failed()
+			// Written before the caller gets the answer, so that the caller can try again at once.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), giveBackTimeout)
 			defer cancel()
-			_ = t.book.settle(ctx) // else with the next write
+			_ = held.Flush(ctx) // if it fails, the next write records the outcome
 		case unknown:
-			g.log.Info("the outcome of a create is unknown: it counts until it is settled",
-				"server", a.Server.Name, "namespace", a.Namespace, "resource", a.Resource, "status", sw.status, "flight", t.ID)
+			g.log.Info("the outcome of a create is unknown: it counts until that is found out",
+				"server", a.Server, "namespace", a.Namespace, "resource", a.Resource, "status", sw.status, "reservation", held.ID)
 		}
 	}()
 	p.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), sent)
 }
 
-// withTimeout tells the server when to give up, so that a request of which
-// nobody hears again does not land after its flight has lapsed.
+// withTimeout returns u with a timeout of left for the server, so that a request
+// whose answer is lost does not create its object after its reservation has expired.
 func withTimeout(u *url.URL, left time.Duration) *url.URL {
 	if d, err := time.ParseDuration(u.Query().Get("timeout")); err == nil && d > 0 && d <= left {
 		return u
@@ -221,50 +240,49 @@ func withTimeout(u *url.URL, left time.Duration) *url.URL {
 		next.RawQuery = q.Encode()
 	case next.RawQuery == "":
 		next.RawQuery = "timeout=" + timeout
-	default: // as it was written, to the letter
+	default: // the rest of the query stays as it was written
 		next.RawQuery += "&timeout=" + timeout
 	}
 	return &next
 }
 
-// upsert lets a request through that a server may take as a create if its object
-// is not there. What is there already is changed without being counted again.
-func (p *passage) upsert(w http.ResponseWriter, r *http.Request) {
-	q, a := p.request, p.ask(r)
+// upsert lets a request through that a server may treat as a create, if the object
+// is not there. If the object is there, the request is not counted.
+func (p *guarded) upsert(w http.ResponseWriter, r *http.Request) {
+	q, a := p.request, p.create(r)
 	forbidden := p.authorize(r.Context(), "create")
 	if forbidden == nil && !p.counts() {
 		p.next.ServeHTTP(w, q.Sent(r.Context()))
 		return
 	}
-	there, err := p.guard.remote.exists(r.Context(), a.Server.Name, q.Resource(), q.Info.Namespace, q.Info.Name)
+	there, err := p.guard.inventory.Exists(r.Context(), a.Server, q.Resource(), q.Info.Namespace, q.Info.Name)
 	patches := q.Info.Verb == "patch" && !q.Applies()
 	switch {
 	case err != nil && (patches || forbidden != nil):
 		p.guard.answers.write(apierrors.NewServiceUnavailable(fmt.Sprintf("the gateway cannot see whether %s %q is there, at server %s: %v; nothing was changed; try again",
-			a.Resource, q.Info.Name, a.Server.Name, err)), w, r)
+			a.Resource, q.Info.Name, a.Server, err)), w, r)
 	case there:
 		p.change(w, r, a)
-	case patches: // as Kubernetes answers; another server might create it
+	case patches: // Kubernetes answers so; another server might create the object
 		p.guard.answers.write(apierrors.NewNotFound(q.Resource().GroupResource(), q.Info.Name), w, r)
 	case forbidden != nil:
 		p.guard.answers.write(forbidden, w, r)
-	default: // an object that cannot be seen is taken not to be there
-		p.create(w, r)
+	default: // also if err says that the object cannot be seen
+		p.reserve(w, r)
 	}
 }
 
 // change lets through a request about an object that is there.
-func (p *passage) change(w http.ResponseWriter, r *http.Request, a ask) {
+func (p *guarded) change(w http.ResponseWriter, r *http.Request, a quota.Request) {
 	sw := &statusWriter{ResponseWriter: w}
 	defer func() {
 		if sw.status != http.StatusCreated || !p.counts() {
 			return
 		}
-		// It was deleted just before. Its place in the quota is still its own,
-		// unless a list came in between; then used may pass the limit by it.
-		if at, err := p.guard.clerk.place(context.WithoutCancel(r.Context()), a, false); err == nil {
-			p.guard.clerk.arrived(at, a.Resource)
-			p.guard.recountSoon(a)
+		// The object was deleted just before, and is made anew. It still counts in
+		// the quota, unless a list came in between; then used may pass the limit by one.
+		if err := p.guard.reserver.LandedUnreserved(context.WithoutCancel(r.Context()), a); err == nil {
+			p.recountSoon()
 		}
 	}()
 	p.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), p.request.Sent(r.Context()))
@@ -272,7 +290,7 @@ func (p *passage) change(w http.ResponseWriter, r *http.Request, a ask) {
 
 // authorize asks the core server whether the user may do with the request's
 // object what the verb says. The error is one for the caller.
-func (p *passage) authorize(ctx context.Context, verb string) error {
+func (p *guarded) authorize(ctx context.Context, verb string) error {
 	if !p.server.Guard.Authorization {
 		return nil
 	}
@@ -290,10 +308,12 @@ func (p *passage) authorize(ctx context.Context, verb string) error {
 	return nil
 }
 
-func (g *Guard) refused(err error, a ask) {
-	var over *exceeded
-	if errors.As(err, &over) || errors.Is(err, errNoNamespace) || errors.Is(err, errTerminating) {
-		return // everyday refusals are the caller's to read
+// logRefusal logs why a create was not let in, unless the reason is an everyday one
+// that only concerns the caller.
+func (g *Guard) logRefusal(err error, a quota.Request) {
+	var over *quota.Exceeded
+	if errors.As(err, &over) || errors.Is(err, namespaces.ErrMissing) || errors.Is(err, namespaces.ErrTerminating) {
+		return
 	}
-	g.log.Warn("a create was refused: it could not be reserved", "server", a.Server.Name, "namespace", a.Namespace, "resource", a.Resource, "err", err)
+	g.log.Warn("a create was refused: it could not be reserved", "server", a.Server, "namespace", a.Namespace, "resource", a.Resource, "err", err)
 }

@@ -3,7 +3,6 @@ package policy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,94 +26,33 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/namespaces"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/policytest"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/quota"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/upkeep"
 )
 
-// memory is a core server and an inventory that do as they are told.
-type memory struct {
-	mu       sync.Mutex
-	ledgers  map[place][2]string
-	versions int
-	ns       namespace
-	down     bool // the core server
-	listed   int64
-	hard     int64
+// newMemory is a core server whose quota allows hard objects, of which some exist.
+func newMemory(hard, objects int64) *policytest.Memory {
+	return &policytest.Memory{Hard: hard, Objects: objects, Namespace: namespaces.Namespace{UID: "uid", Finalizers: []string{"kubernetes"}}}
 }
 
-func (m *memory) read(_ context.Context, p place) (string, string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.down {
-		return "", "", errors.New("connection refused")
-	}
-	l, ok := m.ledgers[p]
-	if !ok {
-		return "", "", errNotFound
-	}
-	return l[0], l[1], nil
-}
-
-func (m *memory) write(_ context.Context, p place, text, version string) (string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.down {
-		return "", errors.New("connection refused")
-	}
-	if m.ledgers[p][1] != version {
-		return "", errConflict
-	}
-	m.versions++
-	next := fmt.Sprint(m.versions)
-	m.ledgers[p] = [2]string{text, next}
-	return next, nil
-}
-
-func (m *memory) remove(_ context.Context, p place, _ string) error { delete(m.ledgers, p); return nil }
-
-func (m *memory) cached(string) (namespace, bool) { return namespace{}, false }
-
-func (m *memory) get(_ context.Context, name string) (namespace, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if name != "ns" {
-		return namespace{}, errNotFound
-	}
-	return m.ns, nil
-}
-
-func (m *memory) finalize(_ context.Context, _ string, _ namespace, finalizers []string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ns.Finalizers = finalizers
-	return nil
-}
-
-func (m *memory) count(context.Context, string, string, string, string) (int64, error) {
-	return m.listed, nil
-}
-func (m *memory) holds(context.Context, string, string, map[string]string) (bool, error) {
-	return m.listed > 0, nil
-}
-func (m *memory) empty(context.Context, string, string, map[string]string) (bool, error) {
-	return true, nil
-}
-func (m *memory) limit(context.Context, string, string) (limit, error) {
-	return limit{m.hard, "q"}, nil
-}
-
-func (m *memory) ledger(t *testing.T) *ledger {
-	t.Helper()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l, err := parseLedger(m.ledgers[place{"ns", "uid"}][0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+// over makes the parts of a Guard that speak to the core server and to servers
+// over a memory.
+func (g *Guard) over(m *policytest.Memory) {
+	ledgers, keeper, counter := m.Rooms()
+	g.inventory = servers.NewInventory(g.servers)
+	g.reserver = &quota.Reserver{Namespaces: keeper, Ledgers: ledgers, Counter: counter, Limits: m, Pause: ledger.RandomPause, Grace: 5 * time.Second}
+	g.upkeep = upkeep.New(upkeep.Config{Servers: g.servers, Namespaces: keeper, Counter: counter, Ledgers: ledgers, Log: g.log})
 }
 
 type oneServer struct{ rules v1alpha1.Guard }
 
-func (o oneServer) For(group string) (Server, bool) { return Server{"A", o.rules}, group == "a" }
+func (o oneServer) For(group string) (servers.Server, bool) {
+	return servers.Server{Name: "A", Guard: o.rules}, group == "a"
+}
 func (o oneServer) Kind(_ string, gvr schema.GroupVersionResource) (canonical.Kind, error) {
 	kind := canonical.Kind{GroupVersionKind: gvr.GroupVersion().WithKind("Widget"), Namespaced: true, Subresources: []string{"scale", "exec"}}
 	switch gvr.Resource {
@@ -134,13 +71,11 @@ func (o oneServer) Client(string) (*rest.Config, *http.Client, error) {
 }
 
 // guardOver is a Guard over memory; what passes goes to next.
-func guardOver(t *testing.T, m *memory, rules v1alpha1.Guard, next http.Handler) (*Guard, *httptest.Server) {
+func guardOver(t *testing.T, m *policytest.Memory, rules v1alpha1.Guard, next http.Handler) (*Guard, *httptest.Server) {
 	t.Helper()
-	m.ledgers = map[place][2]string{}
-	m.ns = namespace{UID: "uid", Finalizers: []string{"kubernetes"}}
 	g := &Guard{
-		servers: oneServer{rules}, log: slog.New(slog.NewTextHandler(t.Output(), nil)), requestTime: 5 * time.Second,
-		answers: newAnswers(), remote: newRemote(oneServer{rules}), due: map[task]bool{}, identity: "test",
+		servers: oneServer{rules}, log: slog.New(slog.NewTextHandler(t.Output(), nil)), requestTimeout: 5 * time.Second,
+		answers: newAnswers(), identity: "test",
 		authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if a.GetUser().GetName() == "ann" {
 				return authorizer.DecisionAllow, "", nil
@@ -148,9 +83,7 @@ func guardOver(t *testing.T, m *memory, rules v1alpha1.Guard, next http.Handler)
 			return authorizer.DecisionNoOpinion, "nobody said so", nil
 		}),
 	}
-	g.lanes = newLanes(g.tend, g.untended)
-	g.clerk = newClerk(m, m, m, m)
-	g.clerk.settle = 5 * time.Second
+	g.over(m)
 	wrapped := g.Wrap(next)
 	infos := &request.RequestInfoFactory{APIPrefixes: sets.NewString("apis", "api"), GrouplessAPIPrefixes: sets.NewString("api")}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -160,7 +93,7 @@ func guardOver(t *testing.T, m *memory, rules v1alpha1.Guard, next http.Handler)
 		}
 		ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: r.Header.Get("X-User")})
 		if strings.HasPrefix(r.URL.Path, "/apis/a/") {
-			ctx = WithServer(ctx, Server{"A", rules})
+			ctx = WithServer(ctx, servers.Server{Name: "A", Guard: rules})
 		}
 		wrapped.ServeHTTP(w, r.WithContext(ctx))
 	}))
@@ -191,15 +124,18 @@ func post(t *testing.T, s *httptest.Server, path, who string) (int, metav1.Statu
 	return res.StatusCode, status
 }
 
-// flights writes what waits to be written, and counts what is under way.
-func flights(t *testing.T, g *Guard, m *memory) (flying int, used int64) {
+// pending writes what waits to be written, and returns how many creates are pending
+// and how many objects are used.
+func pending(t *testing.T, g *Guard, m *policytest.Memory) (pending int, used int64) {
 	t.Helper()
-	if err := g.clerk.book(place{"ns", "uid"}).settle(t.Context()); err != nil {
+	if err := g.reserver.Ledgers.At(policytest.Key).Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l := m.ledger(t)
-	return len(l.Flights), l.Counts[widgets].Used
+	l := m.Ledger(t, policytest.Key)
+	return len(l.Pending), l.Counts[widgets].Used
 }
+
+const widgets = "widgets.a"
 
 func TestWhatBecomesOfACreate(t *testing.T) {
 	dead := httptest.NewServer(nil)
@@ -229,10 +165,10 @@ func TestWhatBecomesOfACreate(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		next   http.Handler
-		status int
-		flying int
-		used   int64
+		next    http.Handler
+		status  int
+		pending int
+		used    int64
 	}{
 		"created":                  {sent(answer(201)), 201, 0, 1},
 		"it exists":                {sent(answer(409)), 409, 0, 0},
@@ -246,17 +182,17 @@ func TestWhatBecomesOfACreate(t *testing.T) {
 		"the gateway says not now": {answer(503), 503, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &memory{hard: 3}
+			m := newMemory(3, 0)
 			g, s := guardOver(t, m, v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}, test.next)
 			status, _ := post(t, s, widgetsPath, "ann")
 			if status != test.status {
 				t.Errorf("status %d, want %d", status, test.status)
 			}
-			if flying, used := flights(t, g, m); flying != test.flying || used != test.used {
-				t.Errorf("%d under way, %d used; want %d and %d", flying, used, test.flying, test.used)
+			if waiting, used := pending(t, g, m); waiting != test.pending || used != test.used {
+				t.Errorf("%d pending, %d used; want %d and %d", waiting, used, test.pending, test.used)
 			}
-			if m.ns.Finalizers[len(m.ns.Finalizers)-1] != FinalizerFor("A") {
-				t.Errorf("finalizers %v", m.ns.Finalizers)
+			if !m.Namespace.Has("A") {
+				t.Errorf("finalizers %v", m.Namespace.Finalizers)
 			}
 		})
 	}
@@ -266,7 +202,7 @@ func TestWhatIsRefused(t *testing.T) {
 	all := v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}
 	for name, test := range map[string]struct {
 		rules   v1alpha1.Guard
-		prepare func(*memory)
+		prepare func(*policytest.Memory)
 		path    string
 		user    string
 		status  int
@@ -277,11 +213,11 @@ func TestWhatIsRefused(t *testing.T) {
 		"no namespace": {rules: all, path: "/apis/a/v1/namespaces/none/widgets", user: "ann", status: 404, message: `namespaces "none" not found at the gateway's core server, whose namespaces count for this server too; create it there`},
 		"a user who may not, in no namespace": {rules: all, path: "/apis/a/v1/namespaces/none/widgets", user: "bob", status: 403,
 			message: `widgets.a is forbidden: User "bob" cannot create resource "widgets" in API group "a" in the namespace "none": nobody said so`},
-		"a namespace that goes": {rules: all, prepare: func(m *memory) { m.ns.Terminating = true }, user: "ann", status: 403,
+		"a namespace that goes": {rules: all, prepare: func(m *policytest.Memory) { m.Namespace.Terminating = true }, user: "ann", status: 403,
 			message: "widgets.a is forbidden: unable to create new content in namespace ns because it is being terminated"},
-		"a quota used up": {rules: all, prepare: func(m *memory) { m.listed = 3 }, user: "ann", status: 403,
+		"a quota used up": {rules: all, prepare: func(m *policytest.Memory) { m.Objects = 3 }, user: "ann", status: 403,
 			message: "widgets.a is forbidden: exceeded quota: q, requested: count/widgets.a=1, used: count/widgets.a=3, limited: count/widgets.a=3"},
-		"a dry run over a quota used up": {rules: all, prepare: func(m *memory) { m.listed, m.hard = 3, 0 }, path: widgetsPath + "?dryRun=All", user: "ann", status: 403,
+		"a dry run over a quota used up": {rules: all, prepare: func(m *policytest.Memory) { m.Objects, m.Hard = 3, 0 }, path: widgetsPath + "?dryRun=All", user: "ann", status: 403,
 			message: "widgets.a is forbidden: exceeded quota: q, requested: count/widgets.a=1, used: count/widgets.a=3, limited: count/widgets.a=0"},
 		"only what is asked for": {rules: v1alpha1.Guard{Authorization: true}, path: "/apis/a/v1/namespaces/none/widgets", user: "ann", status: 201},
 		"no guard at all":        {path: "/apis/a/v1/namespaces/none/widgets", user: "bob", status: 201},
@@ -293,7 +229,7 @@ func TestWhatIsRefused(t *testing.T) {
 			message: `server "A" is guarded, and the gateway does not know who you are: to write objects there, send a client certificate or a bearer token that the gateway can verify`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &memory{hard: 3}
+			m := newMemory(3, 0)
 			passed := false
 			_, s := guardOver(t, m, test.rules, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { passed = true; w.WriteHeader(201) }))
 			if test.prepare != nil {
@@ -315,10 +251,11 @@ func TestWhatIsRefused(t *testing.T) {
 }
 
 func TestTheCoreServerIsAway(t *testing.T) {
-	m := &memory{hard: 3, down: true}
+	m := newMemory(3, 0)
+	m.Down = true
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent on") })
 	g, s := guardOver(t, m, v1alpha1.Guard{Quota: true}, next)
-	g.clerk.pause = func(context.Context, time.Duration) bool { return false } // as if for long
+	g.reserver.Ledgers = ledger.NewSet(m, func(context.Context, time.Duration) bool { return false }, func(ledger.Key) {}) // as if it were away for long
 	code, status := post(t, s, widgetsPath, "ann")
 	if code != 503 || !strings.Contains(status.Message, "nothing was created at server A; try again") {
 		t.Errorf("%d %q", code, status.Message)
@@ -327,18 +264,18 @@ func TestTheCoreServerIsAway(t *testing.T) {
 
 // TestADryRunIsHeldLikeAnyOther: a server may know nothing of dry runs.
 func TestADryRunIsHeldLikeAnyOther(t *testing.T) {
-	m := &memory{hard: 3}
+	m := newMemory(3, 0)
 	during := -1
 	var g *Guard
 	var s *httptest.Server
 	g, s = guardOver(t, m, v1alpha1.Guard{Namespaces: true, Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		during, _ = flights(t, g, m)
+		during, _ = pending(t, g, m)
 		w.WriteHeader(201)
 	}))
 	if code, status := post(t, s, widgetsPath+"?dryRun=All", "ann"); code != 201 {
 		t.Errorf("%d %q", code, status.Message)
 	}
-	if _, used := flights(t, g, m); during != 1 || used != 1 {
+	if _, used := pending(t, g, m); during != 1 || used != 1 {
 		t.Errorf("%d under way while the server was asked, and %d used before it was listed", during, used)
 	}
 	if code, status := post(t, s, widgetsPath+"?dryRun=all", "ann"); code != 400 {
@@ -348,7 +285,7 @@ func TestADryRunIsHeldLikeAnyOther(t *testing.T) {
 
 func TestAShortTimeoutIsTheServers(t *testing.T) {
 	for given, want := range map[string]string{"?timeout=1s": "1s", "?timeout=200ms": "200ms", "?timeout=1h": "4s", "": "4s"} {
-		m := &memory{hard: 3}
+		m := newMemory(3, 0)
 		got := ""
 		_, s := guardOver(t, m, v1alpha1.Guard{Quota: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			got = r.URL.Query().Get("timeout")

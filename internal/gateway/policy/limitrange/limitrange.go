@@ -1,11 +1,12 @@
-package policy
+// Package limitrange holds objects to the core server's LimitRanges. It reads no
+// request, changes no object, and fills in no default.
+package limitrange
 
 import (
 	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,32 +15,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
 const (
-	// limitRangeTime is how long the limit ranges of a namespace are remembered:
-	// as long as Kubernetes' own plugin does.
-	limitRangeTime = 30 * time.Second
-	// limitRangeNamespaces is how many namespaces are remembered.
-	limitRangeNamespaces = 4096
+	// remembered is how long a namespace's limit ranges are remembered: as long as
+	// Kubernetes' own plugin remembers them.
+	remembered = 30 * time.Second
+	// maxNamespaces is how many namespaces are remembered.
+	maxNamespaces = 4096
 )
 
-// limitRanges are the LimitRanges of the core server, if it has any: xb's own
-// servers do not.
-type limitRanges struct {
+// Ranges are the core server's LimitRanges. It may serve none: xb servers do not.
+type Ranges struct {
 	client kubernetes.Interface
-	cached *cache.LRUExpireCache
+	cached *cache.LRUExpireCache // of []corev1.LimitRangeItem, by namespace
 }
 
-func newLimitRanges(client kubernetes.Interface) *limitRanges {
-	return &limitRanges{client, cache.NewLRUExpireCache(limitRangeNamespaces)}
+// New makes Ranges. It asks the core server nothing.
+func New(client kubernetes.Interface) *Ranges {
+	return &Ranges{client, cache.NewLRUExpireCache(maxNamespaces)}
 }
 
-// of are the limits that a namespace sets on a kind. A limit on a kind that
+// Of returns the limits that a namespace sets on a kind. A limit on a kind that
 // Kubernetes does not know has the type <group>/<Kind>.
-func (l *limitRanges) of(ctx context.Context, namespace, group, kind string) ([]corev1.LimitRangeItem, error) {
+func (l *Ranges) Of(ctx context.Context, namespace, group, kind string) ([]corev1.LimitRangeItem, error) {
 	if l == nil || group == "" {
 		return nil, nil
 	}
@@ -55,7 +54,7 @@ func (l *limitRanges) of(ctx context.Context, namespace, group, kind string) ([]
 				all = append(all, r.Spec.Limits...)
 			}
 		}
-		l.cached.Add(namespace, all, limitRangeTime)
+		l.cached.Add(namespace, all, remembered)
 		items = all
 	}
 	return slices.DeleteFunc(slices.Clone(items.([]corev1.LimitRangeItem)), func(i corev1.LimitRangeItem) bool {
@@ -63,32 +62,10 @@ func (l *limitRanges) of(ctx context.Context, namespace, group, kind string) ([]
 	}), nil
 }
 
-// holdLimits looks at the object that a request would create, if the namespace
-// limits its kind, which is what discovery says it is. The error is one for the
-// caller.
-func (g *Guard) holdLimits(ctx context.Context, q *canonical.Request, a ask) error {
-	items, err := g.limits.of(ctx, a.Namespace, q.Kind.Group, q.Kind.Kind)
-	if err != nil {
-		return statusOfError(err, a)
-	}
-	if len(items) == 0 {
-		return nil
-	}
-	asked, err := q.Object.Quantities()
-	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("namespace %s limits %s, and the object cannot be looked at: %v; send it as JSON, YAML or CBOR",
-			a.Namespace, a.Resource, err))
-	}
-	if broken := brokenLimits(items, asked.Requests, asked.Limits); len(broken) > 0 {
-		return apierrors.NewForbidden(groupResource(a.Resource), q.Object.Name, fmt.Errorf("%s", strings.Join(broken, ", ")))
-	}
-	return nil
-}
-
-// brokenLimits says, in Kubernetes' own words, which limits an object breaks. As
-// with a container there, a maximum asks for a limit, and a minimum for a
-// request; unlike there no default is filled in, for objects are not changed.
-func brokenLimits(items []corev1.LimitRangeItem, requests, limits map[string]resource.Quantity) []string {
+// Broken says, in Kubernetes' own words, which limits an object breaks that has
+// these requests and limits. As for a container in Kubernetes, a maximum demands a
+// limit, and a minimum demands a request. Unlike there no default is filled in.
+func Broken(items []corev1.LimitRangeItem, requests, limits map[string]resource.Quantity) []string {
 	var broken []string
 	for _, item := range items {
 		for _, name := range slices.Sorted(maps.Keys(item.Min)) {
@@ -113,8 +90,9 @@ func brokenLimits(items []corev1.LimitRangeItem, requests, limits map[string]res
 	return broken
 }
 
-// overMost checks a maximum: the limit must be set and within it, or, for what
-// has no limits, as a volume claim's storage, the request must.
+// overMost checks a maximum: the object's limit must be set and within the maximum.
+// If the object has no limit, as a volume claim has none for storage, its request
+// must be.
 func overMost(item corev1.LimitRangeItem, name corev1.ResourceName, requests, limits map[string]resource.Quantity) []string {
 	most := item.Max[name]
 	limit, hasLimit := limits[string(name)]

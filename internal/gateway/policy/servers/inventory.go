@@ -1,4 +1,4 @@
-package policy
+package servers
 
 import (
 	"context"
@@ -19,32 +19,37 @@ import (
 )
 
 const (
-	// remoteTime bounds one question to a server.
-	remoteTime = 30 * time.Second
-	pageSize   = 500
-	// goneAfter is how long a server must say 404 to the list of a kind that it
-	// has served before its objects are taken to be gone: a server that is only
-	// starting says so too. Two that are further apart are two beginnings.
+	// listTimeout bounds one method of an Inventory that asks a server.
+	listTimeout = 30 * time.Second
+	pageSize    = 500
+	// goneAfter is how long a server must answer 404 to lists of a kind, before the
+	// kind's objects are taken to be gone: a server that is only starting answers
+	// 404 as well. If two such answers are further apart, the time begins again.
 	goneAfter = 30 * time.Second
 )
 
-// remote asks the servers themselves what they hold, as the gateway. Only what
-// the gateway sends to a server is looked at: the rest is that server's own.
-type remote struct {
-	servers Servers
+// Inventory asks servers what they hold, as the gateway itself. It looks only at
+// kinds whose requests the gateway sends to the server: all others are the server's
+// own. It is safe for concurrent use.
+type Inventory struct {
+	registry Registry
 
 	mu      sync.Mutex
-	missing map[string]absence // by server and kind
+	missing map[string]absence // by server and kind; guarded by mu
 }
 
-// absence is the time in which a kind is not served.
+// absence is the time in which a server has answered 404 to lists of a kind.
+// Invariant: since <= last.
 type absence struct{ since, last time.Time }
 
-func newRemote(s Servers) *remote { return &remote{servers: s, missing: map[string]absence{}} }
+// NewInventory makes an Inventory of the registered servers.
+func NewInventory(registry Registry) *Inventory {
+	return &Inventory{registry: registry, missing: map[string]absence{}}
+}
 
-// gone says whether a kind that discovery does not show has not been served for
-// long enough; served says what a list of it has just said.
-func (r *remote) gone(server string, gr schema.GroupResource, served bool) bool {
+// gone says whether a kind has been missing from a server for goneAfter. served
+// says whether the server has just answered a list of it.
+func (r *Inventory) gone(server string, gr schema.GroupResource, served bool) bool {
 	key, now := server+" "+gr.String(), time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,36 +66,36 @@ func (r *remote) gone(server string, gr schema.GroupResource, served bool) bool 
 	return now.Sub(a.since) >= goneAfter
 }
 
-// kind is a resource that a server may hold, and what is known of it.
+// kind is a resource of which a server may hold objects.
 type kind struct {
 	schema.GroupVersionResource
-	shown  bool // by the server's discovery
-	atOnce bool // can be deleted as a collection
+	shown      bool // the server's discovery shows it
+	collective bool // its objects can be deleted as a collection
 }
 
-// standing is what a group is to a server.
+// standing says whose a group is, seen from one server.
 type standing int
 
 const (
-	foreign  standing = iota // it is another's, or the server's own business
-	sent                     // the gateway sends it there
-	unplaced                 // the server's to have, and nobody has it
+	foreign standing = iota // it goes to another server, or is the server's own
+	sent                    // the gateway sends its requests to the server
+	vacant                  // the server may have it, and no server has it now
 )
 
-func (r *remote) standing(server, group string) standing {
-	switch s, ok := r.servers.For(group); {
+func (r *Inventory) standing(server, group string) standing {
+	switch s, ok := r.registry.For(group); {
 	case ok && s.Name == server:
 		return sent
-	case !ok && r.servers.Claims(server, group):
-		return unplaced
+	case !ok && r.registry.Claims(server, group):
+		return vacant
 	}
 	return foreign
 }
 
-// kinds are the resources of a server that are in namespaces and can be listed
-// and deleted, in their preferred versions, and those of known that discovery
-// does not show. With an error they are those that could be seen.
-func (r *remote) kinds(server string, known map[string]string) ([]kind, error) {
+// kinds returns the server's namespaced resources that can be listed and deleted,
+// in their preferred versions, and those of known that discovery does not show.
+// With an error it returns those that could be seen.
+func (r *Inventory) kinds(server string, known map[string]string) ([]kind, error) {
 	config, client, err := r.client(server)
 	if err != nil {
 		return nil, err
@@ -111,10 +116,10 @@ func (r *remote) kinds(server string, known map[string]string) ([]kind, error) {
 	return found, err
 }
 
-// kindsOf picks the kinds of groups that are sent to the server. One that is
-// shown and in nobody's place may hold what was sent to the server before the
-// gateway or the server started anew: that is an error, until it has a place.
-// So is one of which discovery has failed: it may hold something.
+// kindsOf picks the kinds whose groups are sent to the server. It is an error if a
+// kind's group is vacant: the server may hold objects that were sent to it before
+// the gateway or the server restarted. It is an error too if discovery of a group
+// has failed, because the server may hold objects of that group.
 func kindsOf(lists []*metav1.APIResourceList, failed map[schema.GroupVersion]error, known map[string]string, of func(group string) standing) ([]kind, error) {
 	var found []kind
 	var unclear []error
@@ -134,38 +139,38 @@ func kindsOf(lists []*metav1.APIResourceList, failed map[schema.GroupVersion]err
 				continue
 			}
 			k := kind{gv.WithResource(res.Name), true, slices.Contains(res.Verbs, "deletecollection")}
-			shown[resourceName(k.GroupResource())] = true
+			shown[k.GroupResource().String()] = true
 			switch of(gv.Group) {
 			case sent:
 				found = append(found, k)
-			case unplaced:
+			case vacant:
 				unclear = append(unclear, fmt.Errorf("%s is shown there, and the gateway does not send its group anywhere yet", k.GroupResource()))
 			case foreign:
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if gr := groupResource(name); !shown[name] && of(gr.Group) != foreign {
+		if gr := schema.ParseGroupResource(name); !shown[name] && of(gr.Group) != foreign {
 			found = append(found, kind{gr.WithVersion(known[name]), false, true})
 		}
 	}
 	return found, errors.Join(unclear...)
 }
 
-// client is the server's, which does not wait for an answer for ever.
-func (r *remote) client(server string) (*rest.Config, *http.Client, error) {
-	config, client, err := r.servers.Client(server)
+// client is the registry's client of the server, with a time-out.
+func (r *Inventory) client(server string) (*rest.Config, *http.Client, error) {
+	config, client, err := r.registry.Client(server)
 	if err != nil {
 		return nil, nil, err
 	}
 	bounded := *client
-	bounded.Timeout = remoteTime
+	bounded.Timeout = listTimeout
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // a namespace is emptied as fast as the server lets it
 	return config, &bounded, nil
 }
 
-func (r *remote) metadata(server string) (metadata.Interface, error) {
+func (r *Inventory) metadata(server string) (metadata.Interface, error) {
 	config, client, err := r.client(server)
 	if err != nil {
 		return nil, err
@@ -173,30 +178,31 @@ func (r *remote) metadata(server string) (metadata.Interface, error) {
 	return metadata.NewForConfigAndClient(config, client)
 }
 
-func (r *remote) count(ctx context.Context, server, resource, version, namespace string) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, remoteTime)
+// Count implements quota.Inventory. It returns 0 once the kind is gone from the server.
+func (r *Inventory) Count(ctx context.Context, server, resource, version, namespace string) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	client, err := r.metadata(server)
 	if err != nil {
 		return 0, err
 	}
 	if version != "" {
-		n, err := countAll(ctx, client.Resource(groupResource(resource).WithVersion(version)).Namespace(namespace))
+		n, err := countAll(ctx, client.Resource(schema.ParseGroupResource(resource).WithVersion(version)).Namespace(namespace))
 		if !apierrors.IsNotFound(err) {
-			r.gone(server, groupResource(resource), true)
+			r.gone(server, schema.ParseGroupResource(resource), true)
 			return n, err
 		}
 	}
 	kinds, err := r.kinds(server, nil)
 	for _, k := range kinds {
-		if k.GroupResource() == groupResource(resource) {
+		if k.GroupResource() == schema.ParseGroupResource(resource) {
 			return countAll(ctx, client.Resource(k.GroupVersionResource).Namespace(namespace))
 		}
 	}
 	if err != nil {
 		return 0, err
 	}
-	if version != "" && r.gone(server, groupResource(resource), false) {
+	if version != "" && r.gone(server, schema.ParseGroupResource(resource), false) {
 		return 0, nil
 	}
 	return 0, fmt.Errorf("server %s does not show %s as something to list and delete", server, resource)
@@ -206,7 +212,7 @@ func countAll(ctx context.Context, c metadata.ResourceInterface) (int64, error) 
 	for {
 		n, err := countPages(ctx, c)
 		if apierrors.IsResourceExpired(err) {
-			continue // the list took longer than the server keeps it: anew
+			continue // listing took longer than the server keeps a list: begin again
 		}
 		return n, err
 	}
@@ -226,9 +232,9 @@ func countPages(ctx context.Context, c metadata.ResourceInterface) (int64, error
 	}
 }
 
-// exists says whether an object is there.
-func (r *remote) exists(ctx context.Context, server string, gvr schema.GroupVersionResource, namespace, name string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, remoteTime)
+// Exists says whether an object is there.
+func (r *Inventory) Exists(ctx context.Context, server string, gvr schema.GroupVersionResource, namespace, name string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	client, err := r.metadata(server)
 	if err != nil {
@@ -241,8 +247,9 @@ func (r *remote) exists(ctx context.Context, server string, gvr schema.GroupVers
 	return err == nil, err
 }
 
-func (r *remote) holds(ctx context.Context, server, namespace string, known map[string]string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, remoteTime)
+// Holds implements namespaces.Inventory.
+func (r *Inventory) Holds(ctx context.Context, server, namespace string, known map[string]string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	kinds, err := r.kinds(server, known)
 	if err != nil {
@@ -255,12 +262,12 @@ func (r *remote) holds(ctx context.Context, server, namespace string, known map[
 	return r.holdsAny(ctx, client, server, kinds, namespace)
 }
 
-func (r *remote) holdsAny(ctx context.Context, client metadata.Interface, server string, of []kind, namespace string) (bool, error) {
+func (r *Inventory) holdsAny(ctx context.Context, client metadata.Interface, server string, of []kind, namespace string) (bool, error) {
 	for _, k := range of {
 		page, err := client.Resource(k.GroupVersionResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		missing := apierrors.IsNotFound(err)
 		if r.gone(server, k.GroupResource(), !missing) && !k.shown {
-			continue // and its objects with it
+			continue // its objects are gone with it
 		}
 		if err != nil {
 			return false, fmt.Errorf("list %s in namespace %s: %w", k.GroupResource(), namespace, err)
@@ -272,8 +279,9 @@ func (r *remote) holdsAny(ctx context.Context, client metadata.Interface, server
 	return false, nil
 }
 
-func (r *remote) empty(ctx context.Context, server, namespace string, known map[string]string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, remoteTime)
+// Empty implements namespaces.Inventory.
+func (r *Inventory) Empty(ctx context.Context, server, namespace string, known map[string]string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	kinds, err := r.kinds(server, known)
 	if err != nil {
@@ -285,7 +293,7 @@ func (r *remote) empty(ctx context.Context, server, namespace string, known map[
 	}
 	var errs []error
 	for _, k := range kinds {
-		err := emptyOne(ctx, client.Resource(k.GroupVersionResource).Namespace(namespace), k.atOnce)
+		err := emptyOne(ctx, client.Resource(k.GroupVersionResource).Namespace(namespace), k.collective)
 		if err != nil && (k.shown || !apierrors.IsNotFound(err)) {
 			errs = append(errs, fmt.Errorf("delete %s of namespace %s at server %s: %w", k.GroupResource(), namespace, server, err))
 		}
@@ -297,22 +305,23 @@ func (r *remote) empty(ctx context.Context, server, namespace string, known map[
 	return err == nil && !holds, err
 }
 
-// emptyOne deletes all objects of one resource; with what depends on them, as
-// Kubernetes' namespace controller does.
-func emptyOne(ctx context.Context, c metadata.ResourceInterface, atOnce bool) error {
+// emptyOne deletes objects of one resource, and in the background what depends on
+// them, as Kubernetes' namespace controller does. If they cannot be deleted as a
+// collection it deletes one page of them: it is called again until none is left.
+func emptyOne(ctx context.Context, c metadata.ResourceInterface, collective bool) error {
 	background := metav1.DeletePropagationBackground
 	how := metav1.DeleteOptions{PropagationPolicy: &background}
 	page, err := c.List(ctx, metav1.ListOptions{Limit: pageSize})
 	if err != nil || len(page.Items) == 0 {
 		return err
 	}
-	if atOnce {
+	if collective {
 		err := c.DeleteCollection(ctx, how, metav1.ListOptions{})
 		if !apierrors.IsMethodNotSupported(err) && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
-	for _, o := range page.Items { // one page each time: it is called until none is left
+	for _, o := range page.Items {
 		if o.DeletionTimestamp != nil {
 			continue
 		}

@@ -1,4 +1,4 @@
-package policy
+package upkeep
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
 )
 
 // A server that never answers holds up its own tasks only; what fails is done
@@ -42,7 +44,7 @@ func TestLanes(t *testing.T) {
 		synctest.Wait()
 		for range 20 {
 			for _, name := range []string{"a", "b", "c", "d", "e"} {
-				l.after(task{place{Name: name}, "dead"}, 0)
+				l.after(task{ledger.Key{Namespace: name}, "dead"}, 0)
 			}
 		}
 		for _, lane := range []string{"flaky", "again"} {

@@ -1,7 +1,9 @@
-package policy
+// Package servers says which servers are registered, what is guarded of each, and
+// what each of them holds: it lists, counts and deletes objects as the gateway
+// itself. It never sends a user's request, and knows neither quotas nor ledgers.
+package servers
 
 import (
-	"context"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,30 +22,24 @@ type Server struct {
 	Guard v1alpha1.Guard
 }
 
-// serverKey is where a request's context has the server that it goes to.
-type serverKey struct{}
-
-// WithServer says which server the request of a context goes to.
-func WithServer(ctx context.Context, s Server) context.Context {
-	return context.WithValue(ctx, serverKey{}, s)
-}
-
-// Servers are those behind the gateway. All methods are safe for concurrent use
-// and answer from memory.
-type Servers interface {
-	// For is the server to which requests for an API group go; false if none.
+// Registry has the servers that are registered. All methods are safe for concurrent
+// use and answer from memory.
+type Registry interface {
+	// For returns the server that requests for an API group go to; false if there
+	// is none.
 	For(group string) (Server, bool)
-	// Claims says whether a server gets the requests for a group that it serves,
-	// where no other does: the group is not its own business.
+	// Claims says whether the gateway would send a server the requests for a group,
+	// if the server served the group and no other server had it.
 	Claims(server, group string) bool
 	// Kind is what the server's discovery says of a resource. The error is one for
 	// the caller: NotFound if discovery does not show it, and ServiceUnavailable
 	// while discovery is not known.
 	Kind(server string, resource schema.GroupVersionResource) (canonical.Kind, error)
-	// Names are the names of all servers that are registered.
+	// Names are the names of all registered servers.
 	Names() []string
-	// Client is how the gateway speaks to the server as itself, not as a user: it
-	// needs leave to get, list and delete what is guarded. The config's Host is
-	// the base URL, with its path. It is an error if there is no such server.
+	// Client is how the gateway speaks to the server as itself, not as a user. The
+	// gateway's own user there must be allowed to get, list and delete what is
+	// guarded. The config's Host is the base URL, with its path. It is an error if
+	// there is no such server.
 	Client(server string) (*rest.Config, *http.Client, error)
 }

@@ -1,4 +1,4 @@
-package policy
+package namespaces
 
 import (
 	"crypto/sha256"
@@ -9,11 +9,10 @@ import (
 // finalizerPrefix begins the finalizers that the gateway puts on namespaces.
 const finalizerPrefix = "aggregation.xbernetes.io/"
 
-// FinalizerFor is the name among a namespace's spec.finalizers that says that
-// the server may hold something in it. A server's name of more than 63
-// characters, which a finalizer cannot hold, is cut, and told from others by a
-// hash.
-func FinalizerFor(server string) string {
+// Finalizer is the name among a namespace's spec.finalizers which says that the
+// server may hold something in it. A finalizer cannot hold more than 63 characters
+// of a server's name: a longer name is cut, and ends with a hash of the whole.
+func Finalizer(server string) string {
 	const most, tail = 63, 16
 	if len(server) > most {
 		sum := sha256.Sum256([]byte(server))

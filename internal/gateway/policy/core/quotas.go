@@ -1,4 +1,4 @@
-package policy
+package core
 
 import (
 	"context"
@@ -8,22 +8,32 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/quota"
 )
 
-// countPrefix begins the resources of a quota that limit how many objects there
-// are of a kind.
-const countPrefix = "count/"
+// CountPrefix begins the names by which a quota limits how many objects there are
+// of a resource: count/<resource>.<group>.
+const CountPrefix = "count/"
 
-// coreQuotas are the ResourceQuotas of the core server.
-type coreQuotas struct {
+// Quotas has the core server's ResourceQuotas. It implements quota.Limits.
+type Quotas struct {
 	client kubernetes.Interface
-	// lister answers from memory; false if it cannot yet.
 	lister func(namespace string) ([]*corev1.ResourceQuota, bool)
 }
 
-func (c *coreQuotas) in(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
+// NewQuotas makes Quotas. lister answers from memory, and is false while it cannot.
+func NewQuotas(client kubernetes.Interface, lister func(namespace string) ([]*corev1.ResourceQuota, bool)) *Quotas {
+	return &Quotas{client, lister}
+}
+
+// Cached returns a namespace's quotas from memory; false while it cannot.
+func (c *Quotas) Cached(namespace string) ([]*corev1.ResourceQuota, bool) { return c.lister(namespace) }
+
+// In returns a namespace's quotas, from memory if it can.
+func (c *Quotas) In(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
 	if all, ok := c.lister(namespace); ok {
 		return all, nil
 	}
@@ -38,36 +48,37 @@ func (c *coreQuotas) in(ctx context.Context, namespace string) ([]*corev1.Resour
 	return all, nil
 }
 
-func (c *coreQuotas) limit(ctx context.Context, namespace, resource string) (limit, error) {
-	all, err := c.in(ctx, namespace)
+// Limit implements quota.Limits.
+func (c *Quotas) Limit(ctx context.Context, namespace, resource string) (quota.Limit, error) {
+	all, err := c.In(ctx, namespace)
 	if err != nil {
-		return limit{}, err
+		return quota.Limit{}, err
 	}
 	return limitOf(all, resource), nil
 }
 
 // limitOf is the lowest limit that quotas set on a resource. As in Kubernetes, a
 // quota with scopes is not about objects that have none.
-func limitOf(all []*corev1.ResourceQuota, resource string) limit {
-	least := limit{Hard: noLimit}
+func limitOf(all []*corev1.ResourceQuota, resource string) quota.Limit {
+	least := quota.Limit{Hard: ledger.NoLimit}
 	for _, q := range all {
-		hard, ok := q.Spec.Hard[corev1.ResourceName(countPrefix+resource)]
+		hard, ok := q.Spec.Hard[corev1.ResourceName(CountPrefix+resource)]
 		if !ok || scoped(q) {
 			continue
 		}
-		if n := max(hard.Value(), 0); least.Hard == noLimit || n < least.Hard {
-			least = limit{Hard: n, Quota: q.Name}
+		if n := max(hard.Value(), 0); least.Hard == ledger.NoLimit || n < least.Hard {
+			least = quota.Limit{Hard: n, Quota: q.Name}
 		}
 	}
 	return least
 }
 
-// limited are the resources that quotas limit by count, as resource.group.
-func limited(all []*corev1.ResourceQuota) map[string]bool {
+// Limited has the resources that quotas limit by count, as resource.group.
+func Limited(all []*corev1.ResourceQuota) map[string]bool {
 	found := map[string]bool{}
 	for _, q := range all {
 		for name := range q.Spec.Hard {
-			if r, ok := strings.CutPrefix(string(name), countPrefix); ok && !scoped(q) {
+			if r, ok := strings.CutPrefix(string(name), CountPrefix); ok && !scoped(q) {
 				found[r] = true
 			}
 		}
@@ -79,16 +90,16 @@ func scoped(q *corev1.ResourceQuota) bool {
 	return len(q.Spec.Scopes) > 0 || q.Spec.ScopeSelector != nil
 }
 
-// statusOf is the status that a quota should show: what the ledger has counted,
-// in place of what it says of those resources. It reports false if it shows that
-// already. All other resources are the core server's own.
+// statusOf returns a quota with the status that it should show: used, which a
+// ledger has counted, for the resources that used has. It returns false if the quota
+// shows that already. Of all other resources the status is the core server's own.
 func statusOf(q *corev1.ResourceQuota, used map[string]int64) (*corev1.ResourceQuota, bool) {
 	if scoped(q) {
 		return nil, false
 	}
 	next, changed := q.DeepCopy(), false
 	for name, hard := range q.Spec.Hard {
-		r, ok := strings.CutPrefix(string(name), countPrefix)
+		r, ok := strings.CutPrefix(string(name), CountPrefix)
 		n, counted := used[r]
 		if !ok || !counted {
 			continue
@@ -109,9 +120,9 @@ func statusOf(q *corev1.ResourceQuota, used map[string]int64) (*corev1.ResourceQ
 	return next, changed
 }
 
-// publish shows in the quotas what the ledger has counted.
-func (c *coreQuotas) publish(ctx context.Context, namespace string, used map[string]int64) error {
-	all, err := c.in(ctx, namespace)
+// Publish shows in the quotas what the ledger has counted.
+func (c *Quotas) Publish(ctx context.Context, namespace string, used map[string]int64) error {
+	all, err := c.In(ctx, namespace)
 	if err != nil {
 		return fmt.Errorf("list the quotas of namespace %s: %w", namespace, err)
 	}
@@ -126,9 +137,3 @@ func (c *coreQuotas) publish(ctx context.Context, namespace string, used map[str
 	}
 	return nil
 }
-
-// resourceName is how quotas name a resource.
-func resourceName(r schema.GroupResource) string { return r.String() }
-
-// groupResource is the inverse of resourceName.
-func groupResource(name string) schema.GroupResource { return schema.ParseGroupResource(name) }

@@ -1,4 +1,4 @@
-package policy
+package upkeep
 
 import (
 	"context"
@@ -6,49 +6,51 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
 )
 
-// The lanes that are not a server's; no server has such a name.
+// The lanes that are no server's. No server can have such a name.
 const (
-	laneCore  = ""       // what concerns the ledger and the core server only
-	laneWrite = "/write" // steps that wait to be written
+	laneCore  = ""       // for tasks that concern the ledger and the core server only
+	laneWrite = "/write" // for changes that wait to be written to a ledger
 )
 
 const (
 	// laneWorkers are how many tasks of one lane are done at once.
 	laneWorkers = 3
-	// A task that fails is done again after retryFirst, and then ever later.
+	// A task that fails is done again after retryFirst; the pause doubles up to retryMost.
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 5 * time.Second
 )
 
-// task is something to look at. It carries no more than where: what there is to
-// do is decided from what is found.
+// task is a namespace to look at, in a lane. It says nothing of what to do there:
+// that is decided from what is found.
 type task struct {
-	place place
-	lane  string
+	at   ledger.Key
+	lane string
 }
 
-// lanes do tasks, each server's in a lane of its own, so that one that does not
-// answer holds up its own only. A task that is asked for again while it waits
-// is done once.
+// lanes do tasks, those of each server in a lane of its own, so that a server that
+// does not answer holds up its own tasks only. A task that is added again while it
+// waits is done once.
 type lanes struct {
 	do func(context.Context, task) (again time.Duration, err error)
-	// failed is told of each error of do, and how many there were before it
-	// without a success.
+	// failed is told of each error of do, and how many errors of the task came
+	// directly before it.
 	failed func(t task, err error, before int)
 
 	mu     sync.Mutex
-	queues map[string]workqueue.TypedRateLimitingInterface[task]
-	start  func(workqueue.TypedRateLimitingInterface[task]) // nil until run, and after
+	queues map[string]workqueue.TypedRateLimitingInterface[task] // by lane; guarded by mu
+	start  func(workqueue.TypedRateLimitingInterface[task])      // nil before and after run; guarded by mu
 }
 
 func newLanes(do func(context.Context, task) (time.Duration, error), failed func(task, error, int)) *lanes {
 	return &lanes{do: do, failed: failed, queues: map[string]workqueue.TypedRateLimitingInterface[task]{}}
 }
 
-// after has a task done once d has passed. Before run it is dropped: run begins
-// by looking at everything.
+// after has a task done once d has passed. Before run the task is dropped, because
+// a gateway that starts is told of everything there is.
 func (l *lanes) after(t task, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +66,8 @@ func (l *lanes) after(t task, d time.Duration) {
 	q.AddAfter(t, d)
 }
 
-// run does tasks until ctx ends, which ends beside as well: that runs meanwhile.
+// run does tasks until ctx ends, and calls beside meanwhile. beside must return
+// when ctx ends.
 func (l *lanes) run(ctx context.Context, beside func()) {
 	var workers sync.WaitGroup
 	l.mu.Lock()
@@ -84,7 +87,7 @@ func (l *lanes) run(ctx context.Context, beside func()) {
 	workers.Wait()
 }
 
-// prune ends the lanes of servers that are not to be kept.
+// prune ends the lanes of servers for which keep is false.
 func (l *lanes) prune(keep func(lane string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

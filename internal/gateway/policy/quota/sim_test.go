@@ -1,4 +1,4 @@
-package policy
+package quota
 
 import (
 	"cmp"
@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
+	"github.com/xbernetes/xbernetes/internal/gateway/policy/namespaces"
 )
 
 var (
@@ -28,7 +30,7 @@ var pinned = []uint64{}
 
 // TestSimulation runs gateways against a core server and servers that fail,
 // fail but apply, apply late, and crash between any two calls, and looks at the
-// package's invariants after each.
+// invariants of policy/doc.go after each.
 func TestSimulation(t *testing.T) {
 	seeds := slices.Clone(pinned)
 	for s := range uint64(*simSeeds) {
@@ -47,7 +49,7 @@ func TestSimulation(t *testing.T) {
 			sum.add(w.tally)
 		})
 		if t.Failed() {
-			t.Fatalf("replay with: go test ./internal/gateway/policy -run TestSimulation -sim.seed=%d", seed)
+			t.Fatalf("replay with: go test ./internal/gateway/policy/quota -run TestSimulation -sim.seed=%d", seed)
 		}
 	}
 	t.Logf("%d seeds: %+v", len(seeds), sum)
@@ -82,7 +84,7 @@ func TestSimulationReplays(t *testing.T) {
 
 // tally shows that the simulation gets everywhere.
 type tally struct {
-	Created, Refused, Denied, Unknown, Late, Crashed, Lapsed, Emptied, Released int
+	Created, Refused, Denied, Unknown, Late, Crashed, Expired, Emptied, Released int
 }
 
 func (s *tally) add(o tally) {
@@ -92,21 +94,21 @@ func (s *tally) add(o tally) {
 	s.Unknown += o.Unknown
 	s.Late += o.Late
 	s.Crashed += o.Crashed
-	s.Lapsed += o.Lapsed
+	s.Expired += o.Expired
 	s.Emptied += o.Emptied
 	s.Released += o.Released
 }
 
 func (s *tally) check(t *testing.T) {
-	if min(s.Created, s.Refused, s.Denied, s.Unknown, s.Late, s.Crashed, s.Lapsed, s.Emptied, s.Released) == 0 {
+	if min(s.Created, s.Refused, s.Denied, s.Unknown, s.Late, s.Crashed, s.Expired, s.Emptied, s.Released) == 0 {
 		t.Errorf("the simulation does not get everywhere: %+v", *s)
 	}
 }
 
 const (
-	simSettle = 30 * time.Second
-	simTime   = 20 * time.Second
-	simHard   = 4
+	simGrace = 30 * time.Second
+	simTime  = 20 * time.Second
+	simHard  = 4
 )
 
 // Each server serves one resource.
@@ -124,12 +126,12 @@ type parked struct {
 	answer  chan error
 }
 
-// flightKey names what a request on its way will create.
-type flightKey struct{ ns, uid, server, resource string }
+// flyingKey names what a request that was sent may create.
+type flyingKey struct{ ns, uid, server, resource string }
 
 type simGateway struct {
-	id     int
-	clerk  *clerk
+	id int
+	*Reserver
 	ctx    context.Context
 	stop   context.CancelFunc
 	dead   bool
@@ -144,14 +146,14 @@ type world struct {
 	tally tally
 
 	mu         sync.Mutex
-	ledgers    map[place][2]string // text, version
+	ledgers    map[ledger.Key][2]string // text, version
 	versions   int
-	namespaces map[string]namespace
-	cached     map[string]namespace // what gateways last heard
-	objects    map[string]int       // server|namespace|resource
+	namespaces map[string]namespaces.Namespace
+	cached     map[string]namespaces.Namespace // what gateways last heard
+	objects    map[string]int                  // server|namespace|resource
 	calls      []*parked
 	late       []*parked
-	flying     map[flightKey]int
+	flying     map[flyingKey]int
 	down       map[string]bool
 	kind       bool // no more faults
 	faults     int  // one call in so many has a chance of each fault
@@ -163,8 +165,8 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 7)),
-		ledgers: map[place][2]string{}, namespaces: map[string]namespace{}, cached: map[string]namespace{},
-		objects: map[string]int{}, flying: map[flightKey]int{}, down: map[string]bool{},
+		ledgers: map[ledger.Key][2]string{}, namespaces: map[string]namespaces.Namespace{}, cached: map[string]namespaces.Namespace{},
+		objects: map[string]int{}, flying: map[flyingKey]int{}, down: map[string]bool{},
 	}
 	w.faults = pick(w.rng, []int{14, 40, 200})
 	for range 2 {
@@ -185,15 +187,17 @@ func (w *world) gateway() *simGateway {
 	g := &simGateway{id: w.next, active: map[string]int{}}
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	p := &port{w: w, gw: g}
-	g.clerk = newClerk(p, simNamespaces{p}, p, p)
-	g.clerk.settle = simSettle
-	g.clerk.pause = p.pause
+	ledgers := ledger.NewSet(p, p.pause, func(ledger.Key) {})
+	g.Reserver = &Reserver{
+		Namespaces: &namespaces.Keeper{Core: simNamespaces{p}, Inventory: p, Ledgers: ledgers, Pause: p.pause},
+		Ledgers:    ledgers, Counter: NewCounter(p, ledgers), Limits: p, Pause: p.pause, Grace: simGrace,
+	}
 	return g
 }
 
 func (w *world) makeNamespace(name string) {
 	w.versions++
-	w.namespaces[name] = namespace{UID: fmt.Sprintf("uid%d", w.versions), Finalizers: []string{"kubernetes"}, Version: fmt.Sprint(w.versions)}
+	w.namespaces[name] = namespaces.Namespace{UID: fmt.Sprintf("uid%d", w.versions), Finalizers: []string{"kubernetes"}, Version: fmt.Sprint(w.versions)}
 }
 
 // port is a gateway's way to everything outside.
@@ -243,11 +247,11 @@ func (p *port) pause(ctx context.Context, _ time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-func (p *port) read(ctx context.Context, at place) (text, version string, err error) {
-	err = p.call(ctx, "read ledger "+at.Name, true, time.Time{}, nil, func() error {
+func (p *port) Read(ctx context.Context, at ledger.Key) (text, version string, err error) {
+	err = p.call(ctx, "read ledger "+at.Namespace, true, time.Time{}, nil, func() error {
 		l, ok := p.w.ledgers[at]
 		if !ok {
-			return errNotFound
+			return ledger.ErrNotFound
 		}
 		text, version = l[0], l[1]
 		return nil
@@ -255,10 +259,10 @@ func (p *port) read(ctx context.Context, at place) (text, version string, err er
 	return text, version, err
 }
 
-func (p *port) write(ctx context.Context, at place, text, version string) (next string, err error) {
-	err = p.call(ctx, "write ledger "+at.Name, true, time.Time{}, nil, func() error {
+func (p *port) Write(ctx context.Context, at ledger.Key, text, version string) (next string, err error) {
+	err = p.call(ctx, "write ledger "+at.Namespace, true, time.Time{}, nil, func() error {
 		if p.w.ledgers[at][1] != version {
-			return errConflict
+			return ledger.ErrConflict
 		}
 		p.w.versions++
 		p.w.ledgers[at] = [2]string{text, fmt.Sprint(p.w.versions)}
@@ -268,21 +272,21 @@ func (p *port) write(ctx context.Context, at place, text, version string) (next 
 	return next, err
 }
 
-func (p *port) remove(ctx context.Context, at place, version string) error {
-	return p.call(ctx, "remove ledger "+at.Name, true, time.Time{}, nil, func() error {
+func (p *port) Remove(ctx context.Context, at ledger.Key, version string) error {
+	return p.call(ctx, "remove ledger "+at.Namespace, true, time.Time{}, nil, func() error {
 		if p.w.ledgers[at][1] != version {
-			return errConflict
+			return ledger.ErrConflict
 		}
 		delete(p.w.ledgers, at)
 		return nil
 	})
 }
 
-func (p *port) limit(context.Context, string, string) (limit, error) {
-	return limit{Hard: simHard, Quota: "q"}, nil
+func (p *port) Limit(context.Context, string, string) (Limit, error) {
+	return Limit{Hard: simHard, Quota: "q"}, nil
 }
 
-func (p *port) count(ctx context.Context, server, resource, _, ns string) (n int64, err error) {
+func (p *port) Count(ctx context.Context, server, resource, _, ns string) (n int64, err error) {
 	err = p.call(ctx, "count "+server+" "+ns, true, time.Time{}, nil, func() error {
 		if p.w.down[server] {
 			return errLost
@@ -293,7 +297,7 @@ func (p *port) count(ctx context.Context, server, resource, _, ns string) (n int
 	return n, err
 }
 
-func (p *port) holds(ctx context.Context, server, ns string, known map[string]string) (holds bool, err error) {
+func (p *port) Holds(ctx context.Context, server, ns string, known map[string]string) (holds bool, err error) {
 	err = p.call(ctx, "holds "+server+" "+ns, true, time.Time{}, nil, func() error {
 		if p.w.down[server] {
 			return errLost
@@ -309,7 +313,7 @@ func (p *port) holds(ctx context.Context, server, ns string, known map[string]st
 	return holds, err
 }
 
-func (p *port) empty(ctx context.Context, server, ns string, known map[string]string) (bool, error) {
+func (p *port) Empty(ctx context.Context, server, ns string, known map[string]string) (bool, error) {
 	err := p.call(ctx, "delete "+server+" "+ns, true, time.Time{}, nil, func() error {
 		if p.w.down[server] {
 			return errLost
@@ -324,35 +328,35 @@ func (p *port) empty(ctx context.Context, server, ns string, known map[string]st
 	if err != nil {
 		return false, err
 	}
-	holds, err := p.holds(ctx, server, ns, known)
+	holds, err := p.Holds(ctx, server, ns, known)
 	return !holds, err
 }
 
 type simNamespaces struct{ *port }
 
-func (p simNamespaces) cached(name string) (namespace, bool) {
+func (p simNamespaces) Cached(name string) (namespaces.Namespace, bool) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	ns, ok := p.w.cached[name]
 	return ns, ok
 }
 
-func (p simNamespaces) get(ctx context.Context, name string) (ns namespace, err error) {
+func (p simNamespaces) Get(ctx context.Context, name string) (ns namespaces.Namespace, err error) {
 	err = p.call(ctx, "get namespace "+name, true, time.Time{}, nil, func() error {
 		var ok bool
 		if ns, ok = p.w.namespaces[name]; !ok {
-			return errNotFound
+			return ledger.ErrNotFound
 		}
 		return nil
 	})
 	return ns, err
 }
 
-func (p simNamespaces) finalize(ctx context.Context, name string, ns namespace, finalizers []string) error {
+func (p simNamespaces) Finalize(ctx context.Context, name string, ns namespaces.Namespace, finalizers []string) error {
 	return p.call(ctx, fmt.Sprintf("finalize %s %v", name, finalizers), true, time.Time{}, nil, func() error {
 		now, ok := p.w.namespaces[name]
 		if !ok || now.Version != ns.Version {
-			return errConflict
+			return ledger.ErrConflict
 		}
 		p.w.versions++
 		now.Finalizers, now.Version = finalizers, fmt.Sprint(p.w.versions)
@@ -376,20 +380,20 @@ func (w *world) act(g *simGateway, name string, f func(ctx context.Context)) {
 func (w *world) create(g *simGateway, ns, resource string) {
 	server, user := simServers[resource], pick(w.rng, []string{"ann", "bob", ""})
 	w.act(g, "create", func(ctx context.Context) {
-		t, err := g.clerk.reserve(ctx, ask{
-			Namespace: ns, Resource: resource, Version: "v1", Time: simTime,
-			Server: Server{server, v1alpha1.Guard{Namespaces: true, Quota: true}}, User: user,
+		t, err := g.Reserve(ctx, Request{
+			Namespace: ns, Resource: resource, Version: "v1", Timeout: simTime,
+			Server: server, Guard: v1alpha1.Guard{Namespaces: true, Quota: true}, User: user,
 		})
 		if err != nil {
 			w.count(&w.tally.Refused)
 			return
 		}
 		if !time.Now().Before(t.Deadline) {
-			t.returned()
+			t.Failed()
 			return
 		}
-		key := flightKey{ns, t.book.place.UID, server, resource}
-		err = (&port{w, g}).call(ctx, "create at "+server+" in "+ns, true, t.Deadline.Add(simSettle), func(n int) { w.flying[key] += n }, func() error {
+		key := flyingKey{ns, t.handle.Key().UID, server, resource}
+		err = (&port{w, g}).call(ctx, "create at "+server+" in "+ns, true, t.Deadline.Add(simGrace), func(n int) { w.flying[key] += n }, func() error {
 			if w.down[server] || w.rng.IntN(6) == 0 {
 				return errDenied
 			}
@@ -399,14 +403,14 @@ func (w *world) create(g *simGateway, ns, resource string) {
 		})
 		switch {
 		case err == nil:
-			t.landed()
+			t.Landed()
 		case errors.Is(err, errDenied):
 			w.count(&w.tally.Denied)
-			t.returned()
+			t.Failed()
 		default:
 			w.count(&w.tally.Unknown)
 		}
-		_ = t.book.settle(ctx)
+		_ = t.Flush(ctx)
 	})
 }
 
@@ -419,27 +423,28 @@ func (w *world) count(n *int) {
 }
 
 // tend is what Run does for one namespace.
-func (w *world) tend(g *simGateway, p place, ns namespace) {
+func (w *world) tend(g *simGateway, p ledger.Key, ns namespaces.Namespace) {
 	w.act(g, "tend", func(ctx context.Context) {
-		before, _, err := g.clerk.book(p).look(ctx)
-		if err == nil && len(g.clerk.lapsed(p, before)) > 0 {
-			w.count(&w.tally.Lapsed)
+		before, _, err := g.Ledgers.At(p).Read(ctx)
+		if err == nil && len(g.Ledgers.Expired(p, before)) > 0 {
+			w.count(&w.tally.Expired)
 		}
-		_ = g.clerk.sweep(ctx, p, "A")
-		_ = g.clerk.sweep(ctx, p, "B")
+		for _, server := range []string{"A", "B"} {
+			_ = g.Counter.Expire(ctx, p, server, func(f ledger.Create) bool { return f.Server == server })
+		}
 		if ns.UID != p.UID {
-			_, _ = g.clerk.discard(ctx, p)
+			_, _ = g.Namespaces.Discard(ctx, p, func(string) bool { return true })
 		}
 	})
 	for resource, server := range sorted(simServers) {
 		switch {
 		case ns.UID != p.UID:
-		case ns.Terminating && slices.Contains(ns.Finalizers, FinalizerFor(server)):
-			w.act(g, "depart", func(ctx context.Context) { _, _ = g.clerk.depart(ctx, p, server) })
+		case ns.Terminating && ns.Has(server):
+			w.act(g, "drain", func(ctx context.Context) { _, _ = g.Namespaces.Drain(ctx, p, server) })
 		case !ns.Terminating:
-			w.act(g, "recount", func(ctx context.Context) { _ = g.clerk.recount(ctx, p, server, resource, "", nil) })
+			w.act(g, "recount", func(ctx context.Context) { _ = g.Counter.Recount(ctx, p, server, resource, "", nil) })
 			w.act(g, "release", func(ctx context.Context) {
-				if g.clerk.release(ctx, p, server) == nil {
+				if g.Namespaces.Release(ctx, p, server) == nil {
 					w.count(&w.tally.Released)
 				}
 			})
@@ -598,18 +603,18 @@ func (w *world) advance(d time.Duration) {
 
 func (w *world) tendAll(g *simGateway) {
 	w.note("gateway %d tends", g.id)
-	places := []place{}
+	keys := []ledger.Key{}
 	for p := range w.ledgers {
-		places = append(places, p)
+		keys = append(keys, p)
 	}
 	for name, ns := range w.namespaces {
-		if !slices.Contains(places, place{name, ns.UID}) {
-			places = append(places, place{name, ns.UID})
+		if !slices.Contains(keys, ledger.Key{Namespace: name, UID: ns.UID}) {
+			keys = append(keys, ledger.Key{Namespace: name, UID: ns.UID})
 		}
 	}
-	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.Name+a.UID, b.Name+b.UID) })
-	for _, p := range places {
-		w.tend(g, p, w.namespaces[p.Name])
+	slices.SortFunc(keys, func(a, b ledger.Key) int { return cmp.Compare(a.Namespace+a.UID, b.Namespace+b.UID) })
+	for _, p := range keys {
+		w.tend(g, p, w.namespaces[p.Namespace])
 		synctest.Wait()
 	}
 }
@@ -697,36 +702,36 @@ func (w *world) resolve() {
 // check holds the world to the invariants.
 func (w *world) check() {
 	for p, text := range w.ledgers {
-		l, err := parseLedger(text[0])
+		l, err := ledger.Parse(text[0])
 		if err != nil {
 			w.t.Errorf("ledger of %v: %v", p, err)
 			continue
 		}
-		if ns, ok := w.namespaces[p.Name]; !ok || ns.UID != p.UID {
+		if ns, ok := w.namespaces[p.Namespace]; !ok || ns.UID != p.UID {
 			continue
 		}
 		for resource, server := range simServers {
-			there := int64(w.objects[server+"|"+p.Name+"|"+resource] + w.flying[flightKey{p.Name, p.UID, server, resource}])
+			there := int64(w.objects[server+"|"+p.Namespace+"|"+resource] + w.flying[flyingKey{p.Namespace, p.UID, server, resource}])
 			c := l.Counts[resource]
 			if there > simHard {
-				w.t.Errorf("%d %s in %s, of which %d may be", there, resource, p.Name, simHard)
+				w.t.Errorf("%d %s in %s, of which %d may be", there, resource, p.Namespace, simHard)
 			}
-			if c.Counted && !l.Closed && there > c.Used {
-				w.t.Errorf("%d %s in %s, and %d used: %s", there, resource, p.Name, c.Used, text[0])
+			if c.Counted && !l.Draining && there > c.Used {
+				w.t.Errorf("%d %s in %s, and %d used: %s", there, resource, p.Namespace, c.Used, text[0])
 			}
 			if c.Used > simHard {
-				w.t.Errorf("%d %s used in %s, of which %d may be: %s", c.Used, resource, p.Name, simHard, text[0])
+				w.t.Errorf("%d %s used in %s, of which %d may be: %s", c.Used, resource, p.Namespace, simHard, text[0])
 			}
 		}
 	}
 	for k, n := range w.objects {
 		parts := strings.Split(k, "|")
-		if n > 0 && !slices.Contains(w.namespaces[parts[1]].Finalizers, FinalizerFor(parts[0])) {
+		if n > 0 && !slices.Contains(w.namespaces[parts[1]].Finalizers, namespaces.Finalizer(parts[0])) {
 			w.t.Errorf("%d objects %s, and no finalizer for them", n, k)
 		}
 	}
 	for k, n := range w.flying {
-		if ns := w.namespaces[k.ns]; n > 0 && (ns.UID != k.uid || !slices.Contains(ns.Finalizers, FinalizerFor(k.server))) {
+		if ns := w.namespaces[k.ns]; n > 0 && (ns.UID != k.uid || !slices.Contains(ns.Finalizers, namespaces.Finalizer(k.server))) {
 			w.t.Errorf("a create of %v is under way, and no finalizer is there for it", k)
 		}
 	}
@@ -744,8 +749,8 @@ func (w *world) drain() {
 				w.gateways[i] = w.gateway()
 			}
 		}
-		w.advance(simTime + simSettle + time.Second)
-		w.cached = map[string]namespace{}
+		w.advance(simTime + simGrace + time.Second)
+		w.cached = map[string]namespaces.Namespace{}
 		for n, ns := range w.namespaces {
 			w.cached[n] = ns
 		}
@@ -780,17 +785,17 @@ func (w *world) rest() {
 		}
 	}
 	for p, text := range w.ledgers {
-		l, _ := parseLedger(text[0])
-		if w.namespaces[p.Name].UID != p.UID {
+		l, _ := ledger.Parse(text[0])
+		if w.namespaces[p.Namespace].UID != p.UID {
 			w.t.Errorf("the ledger of %v is left behind", p)
 			continue
 		}
-		if len(l.Flights) > 0 {
-			w.t.Errorf("flights are left in %v: %s", p, text[0])
+		if len(l.Pending) > 0 {
+			w.t.Errorf("pending creates are left in %v: %s", p, text[0])
 		}
 		for resource, server := range simServers {
-			if c, n := l.Counts[resource], w.objects[server+"|"+p.Name+"|"+resource]; c.Counted && c.Used != int64(n) {
-				w.t.Errorf("%s in %s: %d used, %d there", resource, p.Name, c.Used, n)
+			if c, n := l.Counts[resource], w.objects[server+"|"+p.Namespace+"|"+resource]; c.Counted && c.Used != int64(n) {
+				w.t.Errorf("%s in %s: %d used, %d there", resource, p.Namespace, c.Used, n)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package policy
+package servers
 
 import (
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 )
 
 // aServer is server A with a widget of group a in each namespace; the group can
-// be in nobody's place, or missing from discovery and lists.
+// be in a vacant group, or missing from discovery and lists.
 type aServer struct {
 	*httptest.Server
 	placed, missing, deleted, stale atomic.Bool
@@ -84,23 +84,23 @@ func (s *aServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestWhatNobodyHoldsMayBeThere: a gateway or a server that has just started
 // does not know whose a group is; that says nothing of the objects.
 func TestWhatNobodyHoldsMayBeThere(t *testing.T) {
-	known := map[string]string{widgets: "v1"}
+	known := map[string]string{"widgets.a": "v1"}
 	s := newAServer(t)
-	r := newRemote(s)
+	r := NewInventory(s)
 	ask := func(what string, wantErr bool, wantEmpty bool) {
 		t.Helper()
-		holds, err := r.holds(t.Context(), "A", "ns", known)
+		holds, err := r.Holds(t.Context(), "A", "ns", known)
 		if (err != nil) != wantErr || err == nil && holds == wantEmpty {
 			t.Errorf("%s: holds %t, %v", what, holds, err)
 		}
-		empty, err := r.empty(t.Context(), "A", "ns", known)
+		empty, err := r.Empty(t.Context(), "A", "ns", known)
 		if (err != nil) != wantErr || empty && wantErr {
 			t.Errorf("%s: empty %t, %v", what, empty, err)
 		}
 	}
-	ask("shown, and in nobody's place", true, false)
+	ask("shown, and in a vacant group", true, false)
 	s.missing.Store(true)
-	ask("not shown, and in nobody's place", true, false)
+	ask("not shown, and in a vacant group", true, false)
 	if s.deleted.Load() {
 		t.Error("something was deleted before it was known whose it is")
 	}
@@ -118,7 +118,7 @@ func TestWhatNobodyHoldsMayBeThere(t *testing.T) {
 // and not if it has said so twice.
 func TestGoneIsGoneForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRemote(nil)
+		r := NewInventory(nil)
 		kind := schema.GroupResource{Group: "a", Resource: "widgets"}
 		var said strings.Builder
 		for _, d := range []time.Duration{0, 20 * time.Second, 9 * time.Second, time.Second, 48 * time.Hour, 29 * time.Second, 5 * time.Second} {
