@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/disk"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/segment"
 )
 
 // BenchmarkAppend takes turns, so that a disk that others use too is as slow
@@ -32,8 +34,8 @@ func BenchmarkAppend(b *testing.B) {
 				took []time.Duration
 			}{
 				{name: "append", do: func() error { slot++; return l.Append(b.Context(), slot, rec) }},
-				{name: "prealloc", do: rawWrites(b, frameSize(size), false)},
-				{name: "written", do: rawWrites(b, frameSize(size), true)},
+				{name: "prealloc", do: rawWrites(b, segment.FrameSize(size), false)},
+				{name: "written", do: rawWrites(b, segment.FrameSize(size), true)},
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -58,12 +60,12 @@ func BenchmarkAppend(b *testing.B) {
 // syncs them, in files of 64 MiB: written with zeros before, or only reserved.
 func rawWrites(b *testing.B, size int64, written bool) func() error {
 	const total = 64 << 20
-	var f file
+	var f disk.File
 	dir, rec, off := b.TempDir(), make([]byte, size), int64(total)
 	b.Cleanup(func() { _ = f.Close() })
 	return func() (err error) {
 		if off+size > total {
-			if f, err = (osFS{}).Create(filepath.Join(dir, rand.Text())); err != nil {
+			if f, err = (disk.OS{}).Create(filepath.Join(dir, rand.Text())); err != nil {
 				return err
 			}
 			if err = f.Allocate(total); err == nil && written {

@@ -7,9 +7,11 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/blobname"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/disk"
 )
 
 // A blob is a file in blobs/, flat: its name with each "/" as "%2F", and
@@ -25,7 +27,7 @@ func blobFile(name string) (string, error) {
 		return "", err
 	}
 	file := strings.ReplaceAll(name, "/", "%2F") + blobSuffix
-	if len(file)+len(".18446744073709551615"+tmpSuffix) > maxFile {
+	if len(file)+len(".18446744073709551615"+disk.TmpSuffix) > maxFile {
 		return "", errors.New("the name is too long for a file")
 	}
 	return file, nil
@@ -37,52 +39,56 @@ func blobName(file string) (name string, ok bool) {
 	return strings.ReplaceAll(name, "%2F", "/"), ok
 }
 
-func (l *Log) blobDir() string { return filepath.Join(l.dir, blobDir) }
+// blobs keeps the blobs beside a journal. It implements journal.Blobs. What would
+// write is ErrReadOnly if the journal was opened for reading only.
+type blobs struct {
+	fs       disk.FS
+	dir      string
+	readOnly bool
+	closed   atomic.Bool   // no call begins once this is set
+	count    atomic.Uint64 // of PutBlobs: what their temporary files are named by
+}
 
-// begin is the start of every call that has to do with a blob.
-func (l *Log) begin(ctx context.Context) error {
+// begin is the start of every call.
+func (b *blobs) begin(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if l.isClosed() {
+	if b.closed.Load() {
 		return journal.ErrClosed
 	}
 	return nil
 }
 
 // PutBlob implements journal.Blobs.
-func (l *Log) PutBlob(ctx context.Context, name string, data []byte) error {
-	file, err := blobFile(name)
-	if err == nil && len(data) > journal.MaxBlob {
-		err = fmt.Errorf("%d bytes, at most %d", len(data), journal.MaxBlob)
-	}
-	if err == nil {
-		err = l.begin(ctx)
-	}
-	if err == nil {
-		path := filepath.Join(l.blobDir(), file)
-		err = replaceFile(l.fs, path, fmt.Sprintf("%s.%d%s", path, l.blobSeq.Add(1), tmpSuffix), data)
-	}
-	if err != nil {
+func (b *blobs) PutBlob(ctx context.Context, name string, data []byte) error {
+	if err := b.put(ctx, name, data); err != nil {
 		return fmt.Errorf("put blob %q: %w", name, err)
 	}
 	return nil
 }
 
-// GetBlob implements journal.Blobs.
-func (l *Log) GetBlob(ctx context.Context, name string) ([]byte, error) {
-	if err := l.begin(ctx); err != nil {
-		return nil, fmt.Errorf("get blob %q: %w", name, err)
+func (b *blobs) put(ctx context.Context, name string, data []byte) error {
+	if b.readOnly {
+		return ErrReadOnly
 	}
-	return getBlob(l.fs, l.dir, name)
-}
-
-func getBlob(vfs vfs, dir, name string) ([]byte, error) {
 	file, err := blobFile(name)
 	if err != nil {
-		return nil, fmt.Errorf("get blob %q: %w", name, err)
+		return err
 	}
-	data, err := readFile(vfs, filepath.Join(dir, blobDir, file), journal.MaxBlob)
+	if len(data) > journal.MaxBlob {
+		return fmt.Errorf("%d bytes, at most %d", len(data), journal.MaxBlob)
+	}
+	if err := b.begin(ctx); err != nil {
+		return err
+	}
+	path := filepath.Join(b.dir, file)
+	return disk.Replace(b.fs, path, fmt.Sprintf("%s.%d%s", path, b.count.Add(1), disk.TmpSuffix), data)
+}
+
+// GetBlob implements journal.Blobs.
+func (b *blobs) GetBlob(ctx context.Context, name string) ([]byte, error) {
+	data, err := b.get(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = journal.ErrNoBlob
 	}
@@ -92,16 +98,23 @@ func getBlob(vfs vfs, dir, name string) ([]byte, error) {
 	return data, nil
 }
 
-// ListBlobs implements journal.Blobs.
-func (l *Log) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
-	if err := l.begin(ctx); err != nil {
-		return nil, fmt.Errorf("list blobs %q: %w", prefix, err)
+func (b *blobs) get(ctx context.Context, name string) ([]byte, error) {
+	if err := b.begin(ctx); err != nil {
+		return nil, err
 	}
-	return listBlobs(l.fs, l.dir, prefix)
+	file, err := blobFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return readFile(b.fs, filepath.Join(b.dir, file), journal.MaxBlob)
 }
 
-func listBlobs(fs vfs, dir, prefix string) ([]string, error) {
-	files, err := fs.ReadDir(filepath.Join(dir, blobDir))
+// ListBlobs implements journal.Blobs.
+func (b *blobs) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
+	if err := b.begin(ctx); err != nil {
+		return nil, fmt.Errorf("list blobs %q: %w", prefix, err)
+	}
+	files, err := b.fs.ReadDir(b.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list blobs %q: %w", prefix, err)
 	}
@@ -115,22 +128,26 @@ func listBlobs(fs vfs, dir, prefix string) ([]string, error) {
 }
 
 // DeleteBlob implements journal.Blobs.
-func (l *Log) DeleteBlob(ctx context.Context, name string) error {
-	file, err := blobFile(name)
-	if err == nil {
-		err = l.begin(ctx)
-	}
-	if err == nil {
-		err = l.fs.Remove(filepath.Join(l.blobDir(), file))
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("delete blob %q: %w", name, err)
-	}
-	if err := l.fs.SyncDir(l.blobDir()); err != nil {
+func (b *blobs) DeleteBlob(ctx context.Context, name string) error {
+	if err := b.delete(ctx, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("delete blob %q: %w", name, err)
 	}
 	return nil
+}
+
+func (b *blobs) delete(ctx context.Context, name string) error {
+	if b.readOnly {
+		return ErrReadOnly
+	}
+	file, err := blobFile(name)
+	if err != nil {
+		return err
+	}
+	if err := b.begin(ctx); err != nil {
+		return err
+	}
+	if err := b.fs.Remove(filepath.Join(b.dir, file)); err != nil {
+		return err
+	}
+	return b.fs.SyncDir(b.dir)
 }

@@ -202,14 +202,14 @@ func (l *life) read() {
 // readAll compares the whole journal with what it promised.
 func (l *life) readAll() {
 	l.read()
-	got, err := readFrom(l.log, l.log.floor)
+	got, err := readFrom(l.log, l.log.view.floor)
 	if err != nil {
 		if l.faults == 0 {
 			l.fatal("Read = %v", err)
 		}
 		return
 	}
-	l.compare("open journal", got, l.log.floor)
+	l.compare("open journal", got, l.log.view.floor)
 }
 
 func (l *life) trim() {
@@ -281,11 +281,11 @@ func (l *life) check(disk *memFS, again bool) {
 		l.fatal("after a crash the journal is another one")
 	}
 	disk.before = nil
-	got, err := readFrom(log, log.floor)
+	got, err := readFrom(log, log.view.floor)
 	if err != nil {
 		l.fatal("Read after a crash = %v", err)
 	}
-	l.compare("crash", got, log.floor)
+	l.compare("crash", got, log.view.floor)
 	for name, may := range l.blobs {
 		data, err := log.GetBlob(l.Context(), name)
 		if errors.Is(err, journal.ErrNoBlob) {
@@ -300,7 +300,7 @@ func (l *life) check(disk *memFS, again bool) {
 		}
 	}
 	extra := []byte("appended after the crash")
-	if err := log.Append(l.Context(), log.next, extra); err != nil {
+	if err := log.Append(l.Context(), log.view.next, extra); err != nil {
 		l.fatal("Append after a crash = %v", err)
 	}
 	if l.rng.IntN(2) == 0 {
@@ -310,7 +310,7 @@ func (l *life) check(disk *memFS, again bool) {
 	if log, err = Open(l.Context(), dir, opts); err != nil {
 		l.fatal("second Open after a crash = %v", err)
 	}
-	second, err := readFrom(log, log.floor)
+	second, err := readFrom(log, log.view.floor)
 	if err != nil || len(second) != len(got)+1 || !bytes.Equal(second[len(got)], extra) {
 		l.fatal("second Open after a crash: %d records, want %d (%v)", len(second), len(got)+1, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/segment"
 )
 
 // TestLostEnd: whatever of a journal is cut off or gone, wherever: it is not
@@ -63,11 +64,11 @@ func TestAcceptLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := int(l.next - 1)
+	left := int(l.view.next - 1)
 	if left == 0 || left >= len(want) {
 		t.Fatalf("%d records are left of %d", left, len(want))
 	}
-	mustAppend(t, l, l.next, []byte("goes on"))
+	mustAppend(t, l, l.view.next, []byte("goes on"))
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestSalvage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text[headerSize+2*frameSize(300)+50] ^= 1 // in slot 3
+	text[segment.HeaderSize+2*segment.FrameSize(300)+50] ^= 1 // in slot 3
 	if err := errors.Join(os.WriteFile(segments[0], text, 0o600), os.Remove(segments[2]), os.Remove(filepath.Join(path, metaName))); err != nil {
 		t.Fatal(err)
 	}

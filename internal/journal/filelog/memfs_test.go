@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/disk"
 )
 
 // memFS is a file system in memory that crashes and fails to order. It is as
@@ -151,7 +153,7 @@ func (m *memFS) unlock() {
 func (m *memFS) MkdirAll(string) error { return nil } // all directories exist
 func (m *memFS) Writable(string) error { return nil }
 
-func (m *memFS) Create(name string) (file, error) {
+func (m *memFS) Create(name string) (disk.File, error) {
 	err := m.change("create", name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,7 +169,7 @@ func (m *memFS) Create(name string) (file, error) {
 	return &memFile{fs: m, name: name, inode: op.file, write: true}, nil
 }
 
-func (m *memFS) Open(name string, write bool) (file, error) {
+func (m *memFS) Open(name string, write bool) (disk.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.names[name] == nil {
@@ -228,7 +230,7 @@ func (m *memFS) Lock(string) (io.Closer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.locked {
-		return nil, &heldError{pid: 42}
+		return nil, &disk.HeldError{PID: 42}
 	}
 	m.locked = true
 	return memLock{m}, nil

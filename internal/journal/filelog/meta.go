@@ -10,7 +10,12 @@ import (
 	"path/filepath"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/disk"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/segment"
 )
+
+// castagnoli is the polynomial of all checksums of a journal.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // meta is the content of meta.json. What it says of the end of the log was true
 // when it was written, and the log only grows: one that ends before has lost its end.
@@ -36,7 +41,7 @@ func (j metaJSON) sum() string {
 	return fmt.Sprintf("%08x", crc32.Checksum(fmt.Appendf(nil, "%d %s %d %d %d", j.Format, j.ID, j.Floor, j.Last, j.Tail), castagnoli))
 }
 
-func writeMeta(fs vfs, dir string, m meta) error {
+func writeMeta(fs disk.FS, dir string, m meta) error {
 	j := metaJSON{Format: journal.FormatVersion, ID: m.id.String(), Floor: m.floor, Last: m.last, Tail: m.tail}
 	j.CRC32C = j.sum()
 	text, err := json.Marshal(j)
@@ -44,11 +49,11 @@ func writeMeta(fs vfs, dir string, m meta) error {
 		return err
 	}
 	path := filepath.Join(dir, metaName)
-	return replaceFile(fs, path, path+tmpSuffix, append(text, '\n'))
+	return disk.Replace(fs, path, path+disk.TmpSuffix, append(text, '\n'))
 }
 
 // readMeta reads meta.json. If there is none, the error is fs.ErrNotExist.
-func readMeta(fs vfs, dir string) (meta, error) {
+func readMeta(fs disk.FS, dir string) (meta, error) {
 	path := filepath.Join(dir, metaName)
 	text, err := readFile(fs, path, maxMeta)
 	if err != nil {
@@ -85,7 +90,7 @@ func decodeMeta(text []byte) (meta, error) {
 const maxMeta = 64 << 10
 
 // readFile reads a file of at most most bytes; a longer one is ErrCorrupt.
-func readFile(fs vfs, path string, most int64) ([]byte, error) {
+func readFile(fs disk.FS, path string, most int64) ([]byte, error) {
 	f, err := fs.Open(path, false)
 	if err != nil {
 		return nil, err
@@ -105,16 +110,15 @@ func readFile(fs vfs, path string, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// lost says what of the log is known to be missing: segs are its segments, next
-// the slot after the last record found.
-func (m meta) lost(dir string, segs []*segment, next journal.Slot) error {
-	if last := segs[len(segs)-1].first; last < m.last {
+// lost says what is known to be missing from the log in dir, of which v was found.
+func (m meta) lost(dir string, v view) error {
+	if v.last().First < m.last {
 		return fmt.Errorf("%s is missing: the log had records up to slot %d at least, and ends with slot %d: %w",
-			segmentPath(dir, m.last), m.tail, next-1, journal.ErrCorrupt)
+			segment.Path(filepath.Join(dir, journalDir), m.last), m.tail, v.next-1, journal.ErrCorrupt)
 	}
-	if next <= m.tail {
+	if v.next <= m.tail {
 		return fmt.Errorf("the log ends with slot %d, and slot %d had been written: the end of %s is missing: %w",
-			next-1, m.tail, segs[len(segs)-1].path, journal.ErrCorrupt)
+			v.next-1, m.tail, v.last().Path, journal.ErrCorrupt)
 	}
 	return nil
 }

@@ -9,12 +9,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/disk"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/segment"
 )
 
 // The names in the directory.
@@ -60,10 +61,7 @@ func openDir(ctx context.Context, dir string, opts Options) (*Log, error) {
 		return nil, err
 	}
 	if err := l.recover(); err != nil {
-		for _, seg := range l.segs {
-			err = errors.Join(err, seg.close())
-		}
-		return nil, errors.Join(err, l.lock.Close())
+		return nil, errors.Join(append(append([]error{err}, l.view.close()...), l.lock.Close())...)
 	}
 	return l, nil
 }
@@ -76,21 +74,23 @@ func newLog(dir string, opts Options) (*Log, error) {
 		return nil, fmt.Errorf("segment size %d is not between 4 KiB and 1 GiB", opts.SegmentSize)
 	}
 	if opts.fs == nil {
-		opts.fs = osFS{}
+		opts.fs = disk.OS{}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Log{
+	l := &Log{
 		fs: opts.fs, dir: dir, opts: opts, log: opts.Logger,
 		info:   journal.Info{MaxRecord: MaxRecord, Exclusive: true, Depth: 1},
 		writer: make(chan struct{}, 1),
-	}, nil
+	}
+	l.blobs.fs, l.blobs.dir = opts.fs, filepath.Join(dir, blobDir)
+	return l, nil
 }
 
 // explain adds what to do about the errors of a directory.
 func explain(dir string, err error) error {
-	var held *heldError
+	var held *disk.HeldError
 	switch {
 	case errors.As(err, &held):
 		return fmt.Errorf("%w: one directory serves one process; stop that one, or choose another directory", err)
@@ -129,31 +129,32 @@ func (l *Log) recover() error {
 	if err != nil {
 		return err
 	}
-	l.info.ID, l.floor = m.id, m.floor
-	if l.segs, err = listSegments(l.fs, l.dir, m.floor); err != nil {
+	l.info.ID = m.id
+	l.view = view{floor: m.floor}
+	if l.view.segs, err = listSegments(l.fs, l.dir, m.floor); err != nil {
 		return err
 	}
-	last := l.segs[len(l.segs)-1]
-	if err := last.load(l.fs, m.id, true, 0); err != nil {
+	last := l.view.last()
+	if err := last.Load(l.fs, m.id, true, 0); err != nil {
 		return err
 	}
-	l.next = last.first + journal.Slot(len(last.scan.offsets)-1)
-	if err := m.lost(l.dir, l.segs, l.next); err != nil && !l.opts.AcceptLoss {
+	l.view.next = last.Next()
+	l.tail = segment.NewTail(last, l.opts.SegmentSize)
+	if err := m.lost(l.dir, l.view); err != nil && !l.opts.AcceptLoss {
 		return err
 	}
-	if l.next < m.floor {
-		return last.damage(corrupt(last.end, "the log ends with slot %d, and everything before slot %d was trimmed", l.next-1, m.floor))
+	if l.view.next < m.floor {
+		return l.tail.Damage("the log ends with slot %d, and everything before slot %d was trimmed", l.view.next-1, m.floor)
 	}
-	last.limit = max(l.opts.SegmentSize, last.alloc)
-	for _, dir := range []string{l.journalDir(), l.blobDir()} {
+	for _, dir := range []string{l.journalDir(), l.blobs.dir} {
 		if err := l.fs.Writable(dir); err != nil {
 			return err
 		}
 	}
-	if err := l.settle(last); err != nil {
+	if err := l.makeDurable(); err != nil {
 		return err
 	}
-	if err := l.noteEnd(); err != nil {
+	if err := l.writeMeta(l.view.floor, l.view.last()); err != nil {
 		return err
 	}
 	l.removeTemporary()
@@ -163,15 +164,15 @@ func (l *Log) recover() error {
 	return nil
 }
 
-// settle makes durable whatever there is to read: the process before us may
+// makeDurable makes durable whatever there is to read: the process before us may
 // have died between its write and its fdatasync, or after one that failed.
-func (l *Log) settle(last *segment) error {
-	if last.scan.torn {
-		l.log.Warn("cutting a record that a crash cut short", "file", last.path, "offset", last.end, "slot", l.next)
+func (l *Log) makeDurable() error {
+	path := l.tail.Segment.Path
+	if offset, torn := l.tail.Torn(); torn {
+		l.log.Warn("cutting a record that a crash cut short", "file", path, "offset", offset, "slot", l.view.next)
 	}
-	if err := last.rewriteTail(); err != nil {
-		l.log.Warn("the end of the journal cannot be made durable where it is", "file", last.path, "error", err)
-		l.suspect = true
+	if err := l.tail.Rewrite(); err != nil {
+		l.log.Warn("the end of the journal cannot be made durable where it is", "file", path, "error", err)
 	}
 	if err := l.repair(); err != nil {
 		return err
@@ -184,47 +185,6 @@ func (l *Log) settle(last *segment) error {
 	return nil
 }
 
-// rewriteTail cuts a torn tail, and writes the last record again: the system
-// may take its pages for written when they are not.
-func (s *segment) rewriteTail() error {
-	if s.scan.torn {
-		if err := s.file.Truncate(s.end); err != nil {
-			return err
-		}
-		s.alloc = s.end
-	}
-	offsets := s.scan.offsets
-	start := int64(offsets[suspectFrom(offsets)])
-	if tail := make([]byte, s.end-start); len(tail) > 0 {
-		if _, err := s.file.ReadAt(tail, start); err != nil {
-			return err
-		}
-		if _, err := s.file.WriteAt(tail, start); err != nil {
-			return err
-		}
-	}
-	return s.file.Sync()
-}
-
-// suspectBlock is the largest unit in which a file system writes back: when
-// writing a byte failed, no byte of its block is to be relied on.
-const suspectBlock = 64 << 10
-
-// suspectFrom returns the index of the first record that shares a block with
-// the last one, or with what comes after it; 0 if there is no record.
-func suspectFrom(offsets []uint32) int {
-	n := len(offsets) - 1
-	if n == 0 {
-		return 0
-	}
-	block := offsets[n-1] / suspectBlock * suspectBlock
-	i, _ := slices.BinarySearch(offsets, block)
-	if i > 0 && offsets[i] > block {
-		i-- // it ends in the block
-	}
-	return i
-}
-
 // repair is what follows a write or an fdatasync that failed. From then on the
 // page cache may show what is not on the disk, and a second fdatasync would
 // report success. So the records that share a block with the failed one, and
@@ -233,67 +193,23 @@ func suspectFrom(offsets []uint32) int {
 // that has worked, nothing can be appended; Read shows what was acknowledged
 // before. The caller holds the writer's token.
 func (l *Log) repair() error {
-	if !l.suspect {
+	if !l.tail.Suspect {
 		return nil
 	}
-	old := l.segs[len(l.segs)-1]
-	first, recs, err := l.salvage(old)
+	first, recs, err := l.tail.Salvage(l.fs, l.info.ID, l.view.next)
 	if err != nil {
 		return fmt.Errorf("repair after a failed write: %w", err)
 	}
-	seg, err := create(l.fs, l.dir, l.info.ID, first, recs)
+	seg, err := segment.Create(l.fs, l.journalDir(), l.info.ID, first, recs)
 	if err != nil {
 		return fmt.Errorf("repair after a failed write: %w", err)
 	}
-	seg.limit = max(l.opts.SegmentSize, seg.end)
-	next := first + journal.Slot(len(recs))
-	if err := writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: l.floor, last: first, tail: next - 1}); err != nil {
-		return fmt.Errorf("repair after a failed write: %w", errors.Join(err, seg.close()))
+	if err := l.writeMeta(l.view.floor, seg); err != nil {
+		return fmt.Errorf("repair after a failed write: %w", errors.Join(err, seg.Close()))
 	}
-	l.log.Warn("repaired the journal after a failed write", "file", seg.path, "first", first, "next", next)
-	l.install(seg, next)
-	l.suspect = false
+	l.log.Warn("repaired the journal after a failed write", "file", seg.Path, "first", first, "next", seg.Next())
+	l.install(seg)
 	return nil
-}
-
-// salvage reads what belongs into the segment that replaces the end of old.
-func (l *Log) salvage(old *segment) (first journal.Slot, recs [][]byte, err error) {
-	f, head, size, err := openSegment(l.fs, old.path, false, l.info.ID, old.first)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer f.Close() // only read from
-	offsets := old.scan.offsets
-	i := suspectFrom(offsets)
-	first = old.first + journal.Slot(i)
-	w := &window{r: f, size: size}
-	off := int64(offsets[i])
-	for slot := first; slot <= l.next; slot++ {
-		size, err := w.frameAt(off, head.seed(), slot)
-		if err != nil {
-			return 0, nil, err
-		}
-		if size == 0 {
-			if slot < l.next {
-				return 0, nil, old.damage(corrupt(off, "the frame of slot %d fails its checksum", slot))
-			}
-			break // the failed record is not there
-		}
-		b, err := w.at(off, size)
-		if err != nil {
-			return 0, nil, err
-		}
-		rec, _ := decodeRecord(b, head.seed(), slot) // frameAt has done so
-		recs = append(recs, slices.Clone(rec))
-		off += size
-	}
-	return first, recs, nil
-}
-
-// noteEnd writes down where the log ends now, so that its end cannot go unseen.
-// The caller holds the writer's token.
-func (l *Log) noteEnd() error {
-	return writeMeta(l.fs, l.dir, meta{id: l.info.ID, floor: l.floor, last: l.segs[len(l.segs)-1].first, tail: l.next - 1})
 }
 
 // create makes a journal in a directory that has none. meta.json comes last:
@@ -305,17 +221,17 @@ func (l *Log) create() error {
 	if err := l.mustBeUnborn(); err != nil {
 		return err
 	}
-	if err := l.fs.MkdirAll(l.blobDir()); err != nil {
+	if err := l.fs.MkdirAll(l.blobs.dir); err != nil {
 		return err
 	}
 	rand.Read(l.info.ID[:]) // never fails: crypto/rand ends the process instead
-	seg, err := create(l.fs, l.dir, l.info.ID, 1, nil)
+	seg, err := segment.Create(l.fs, l.journalDir(), l.info.ID, 1, nil)
 	if err != nil {
 		return err
 	}
-	seg.limit = l.opts.SegmentSize
-	l.segs, l.floor, l.next = []*segment{seg}, 1, 1
-	return l.noteEnd()
+	l.view.floor = 1
+	l.install(seg)
+	return l.writeMeta(1, seg)
 }
 
 // mustBeUnborn returns an error if there is more than a creation that was
@@ -326,11 +242,11 @@ func (l *Log) mustBeUnborn() error {
 		return err
 	}
 	for _, name := range names {
-		first, ok := parseSegment(name)
+		first, ok := segment.ParseName(name)
 		if !ok {
 			continue
 		}
-		f, err := l.fs.Open(segmentPath(l.dir, first), false)
+		f, err := l.fs.Open(segment.Path(l.journalDir(), first), false)
 		if err != nil {
 			return err
 		}
@@ -338,7 +254,7 @@ func (l *Log) mustBeUnborn() error {
 		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
-		if first != 1 || size > headerSize {
+		if first != 1 || size > segment.HeaderSize {
 			return fmt.Errorf("%s is missing, and %s holds records: %w",
 				metaName, filepath.Join(journalDir, name), journal.ErrCorrupt)
 		}
@@ -346,32 +262,13 @@ func (l *Log) mustBeUnborn() error {
 	return nil
 }
 
-// listSegments returns the segments in dir, in order, at least one.
-func listSegments(fs vfs, dir string, floor journal.Slot) ([]*segment, error) {
-	names, err := fs.ReadDir(filepath.Join(dir, journalDir))
-	if err != nil {
-		return nil, err
-	}
-	var segs []*segment
-	for _, name := range names {
-		if first, ok := parseSegment(name); ok {
-			segs = append(segs, &segment{first: first, path: segmentPath(dir, first)})
-		}
-	}
-	if len(segs) == 0 || segs[0].first > floor {
-		return nil, fmt.Errorf("the segment that holds slot %d is missing from %s: %w",
-			floor, filepath.Join(dir, journalDir), journal.ErrCorrupt)
-	}
-	return segs, nil
-}
-
 // removeTemporary deletes what a crash kept from becoming a file. It takes up
 // space and does no other harm, so failing is no error.
 func (l *Log) removeTemporary() {
-	for _, dir := range []string{l.dir, l.journalDir(), filepath.Join(l.dir, blobDir)} {
+	for _, dir := range []string{l.dir, l.journalDir(), l.blobs.dir} {
 		names, _ := l.fs.ReadDir(dir)
 		for _, name := range names {
-			if strings.HasSuffix(name, tmpSuffix) {
+			if strings.HasSuffix(name, disk.TmpSuffix) {
 				_ = l.fs.Remove(filepath.Join(dir, name))
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/disk"
 )
 
 // tree returns the files under a directory of the real file system.
@@ -64,7 +65,7 @@ func TestHeldByAnother(t *testing.T) {
 
 // denyFS lets nobody write to the directory name.
 type denyFS struct {
-	osFS
+	disk.OS
 	name string
 	err  error
 }
@@ -73,7 +74,7 @@ func (d denyFS) Writable(name string) error {
 	if name == d.name {
 		return &os.PathError{Op: "write to", Path: name, Err: d.err}
 	}
-	return d.osFS.Writable(name)
+	return d.OS.Writable(name)
 }
 
 func TestNotWritable(t *testing.T) {
@@ -148,7 +149,7 @@ func TestSegmentSize(t *testing.T) {
 		}
 		for range 20 {
 			want = append(want, []byte(strings.Repeat(strconv.Itoa(i), 700)))
-			mustAppend(t, l, l.next, want[len(want)-1])
+			mustAppend(t, l, l.view.next, want[len(want)-1])
 		}
 		wantRecords(t, l, want...)
 		_ = l.Close()
@@ -206,7 +207,7 @@ func appendForever(dir string) error {
 	if err != nil {
 		return err
 	}
-	for slot := l.next; ; slot++ {
+	for slot := l.view.next; ; slot++ {
 		if err := l.Append(bg, slot, killRecord(slot)); err != nil {
 			return err
 		}

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"sync"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/disk"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/segment"
 )
 
 // ErrReadOnly is the answer of a Reader to whoever asks it to write.
@@ -19,26 +22,25 @@ var ErrReadOnly = errors.New("journal was opened read-only")
 // journal.Store; what would write is ErrReadOnly. It may show a record that
 // the writer is about to make durable and has not acknowledged yet.
 type Reader struct {
-	fs   vfs
+	blobs
+	fs   disk.FS
 	dir  string
 	info journal.Info
 
-	mu     sync.Mutex // held for the whole of a Read: this is for tools
-	segs   []*segment
-	floor  journal.Slot
-	next   journal.Slot
-	closed bool
+	mu   sync.Mutex // held for the whole of a Read: this is for tools
+	view view       // as of the last look at the directory; empty before the first
 }
 
 var _ journal.Store = (*Reader)(nil)
 
 // OpenReadOnly opens the journal in dir for reading.
 func OpenReadOnly(ctx context.Context, dir string) (*Reader, error) {
-	return openReader(ctx, dir, osFS{})
+	return openReader(ctx, dir, disk.OS{})
 }
 
-func openReader(ctx context.Context, dir string, fs vfs) (*Reader, error) {
+func openReader(ctx context.Context, dir string, fs disk.FS) (*Reader, error) {
 	r := &Reader{fs: fs, dir: dir, info: journal.Info{MaxRecord: MaxRecord, Depth: 1}}
+	r.blobs.fs, r.blobs.dir, r.readOnly = fs, filepath.Join(dir, blobDir), true
 	if err := r.open(ctx); err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", dir, explain(dir, err))
 	}
@@ -58,7 +60,7 @@ func (r *Reader) open(ctx context.Context) error {
 	}
 	r.info.ID = m.id
 	if err := r.refresh(); err != nil {
-		r.closeAll()
+		_ = r.view.close() // they were only read from
 		return err
 	}
 	return nil
@@ -84,50 +86,39 @@ func (r *Reader) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
 func (r *Reader) read(ctx context.Context, from journal.Slot, limit int) (all [][]byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := errors.Join(ctx.Err(), r.usable()); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return nil, err
 	}
-	if r.next-from < journal.Slot(limit) || from >= r.next { // it may have grown
+	if r.view.next-from < journal.Slot(limit) || from >= r.view.next { // it may have grown
 		if err := r.refresh(); err != nil {
 			return nil, err
 		}
 	}
-	for again := true; ; {
-		if from < r.floor {
-			return nil, fmt.Errorf("the floor is %d: %w", r.floor, journal.ErrTrimmed)
+	for refreshed := false; ; {
+		seg, until, err := r.view.find(from)
+		if seg == nil || err != nil || len(all) >= limit {
+			return all, err
 		}
-		if from >= r.next || len(all) >= limit {
-			return all, nil
-		}
-		seg, until := locate(r.segs, r.next, from)
-		err := seg.load(r.fs, r.info.ID, false, until)
-		if err == nil {
-			recs, err := seg.read(from, until, limit-len(all))
-			if err != nil {
-				return nil, err
+		err = seg.Load(r.fs, r.info.ID, false, until)
+		if errors.Is(err, fs.ErrNotExist) && !refreshed {
+			refreshed, err = true, r.refresh() // the writer has trimmed
+			if err == nil {
+				continue
 			}
-			all, from = append(all, recs...), from+journal.Slot(len(recs))
-			continue
 		}
-		if !again || !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			return nil, err
 		}
-		again = false
-		if err := r.refresh(); err != nil { // the writer has trimmed
+		recs, err := seg.Read(from, until, limit-len(all))
+		if err != nil {
 			return nil, err
 		}
+		all, from = append(all, recs...), from+journal.Slot(len(recs))
 	}
 }
 
-func (r *Reader) usable() error {
-	if r.closed {
-		return journal.ErrClosed
-	}
-	return nil
-}
-
-// refresh looks at the directory again. The writer may be at work in it, so
-// what looks damaged is looked at some times more: no writer keeps a file in
+// refresh looks at the directory again. The writer may be at work in it, so if
+// something looks damaged, refresh looks some times more: no writer keeps a file in
 // such a state.
 func (r *Reader) refresh() (err error) {
 	for range 5 {
@@ -150,99 +141,44 @@ func (r *Reader) refreshOnce() error {
 	if err != nil {
 		return err
 	}
-	old := r.segs
-	for i, seg := range segs {
-		j := slices.IndexFunc(old, func(o *segment) bool { return o.first == seg.first })
-		sealed, wasSealed := i < len(segs)-1, j >= 0 && j < len(old)-1
-		if j >= 0 && sealed == wasSealed && (sealed || old[j].same(r.fs, m.id)) {
-			segs[i] = old[j]
-		}
+	old := r.view.segs
+	v := view{segs: r.keep(segs), floor: m.floor}
+	if err = v.last().Extend(r.fs, m.id); err == nil {
+		v.next = v.last().Next()
+		err = m.lost(r.dir, v)
 	}
-	last := segs[len(segs)-1]
-	if err = last.extend(r.fs, m.id); err != nil {
-		if !slices.Contains(old, last) {
-			_ = last.close() // it was only read from
-		}
-		return err
-	}
-	next := last.first + journal.Slot(len(last.scan.offsets)-1)
-	if err := m.lost(r.dir, segs, next); err != nil {
-		if !slices.Contains(old, last) {
-			_ = last.close() // it was only read from
+	if err != nil {
+		if !slices.Contains(old, v.last()) {
+			_ = v.last().Close() // it was only read from
 		}
 		return err
 	}
 	for _, o := range old {
-		if !slices.Contains(segs, o) {
-			_ = o.close() // it was only read from
+		if !slices.Contains(v.segs, o) {
+			_ = o.Close() // it was only read from
 		}
 	}
-	r.segs, r.floor = segs, m.floor
-	r.next = next
+	r.view = v
 	return nil
 }
 
-// same says whether the file at the segment's path is still the one that is
-// loaded: a repair puts another in its place.
-func (s *segment) same(fs vfs, id journal.ID) bool {
-	f, head, _, err := openSegment(fs, s.path, false, id, s.first)
-	if err != nil {
-		return false
+// keep puts segments that are known already in place of those of segs that are
+// the same.
+func (r *Reader) keep(segs []*segment.Segment) []*segment.Segment {
+	old := r.view.segs
+	for i, seg := range segs {
+		j := slices.IndexFunc(old, func(o *segment.Segment) bool { return o.First == seg.First })
+		sealed, wasSealed := i < len(segs)-1, j >= 0 && j < len(old)-1
+		if j >= 0 && sealed == wasSealed && (sealed || old[j].Same(r.fs, r.info.ID)) {
+			segs[i] = old[j]
+		}
 	}
-	_ = f.Close() // only read from
-	return s.file != nil && head == s.head
-}
-
-// extend is load for a last segment, which may have grown since the last time.
-func (s *segment) extend(fs vfs, id journal.ID) error {
-	if s.scan == nil {
-		return s.load(fs, id, false, 0)
-	}
-	size, err := s.file.Size()
-	if err != nil {
-		return err
-	}
-	found, err := scan(s.file, size, s.head, *s.scan, 0)
-	if err != nil {
-		return s.damage(err)
-	}
-	s.scan = &found
-	return nil
-}
-
-// GetBlob implements journal.Blobs.
-func (r *Reader) GetBlob(ctx context.Context, name string) ([]byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := errors.Join(ctx.Err(), r.usable()); err != nil {
-		return nil, fmt.Errorf("get blob %q: %w", name, err)
-	}
-	return getBlob(r.fs, r.dir, name)
-}
-
-// ListBlobs implements journal.Blobs.
-func (r *Reader) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := errors.Join(ctx.Err(), r.usable()); err != nil {
-		return nil, fmt.Errorf("list blobs %q: %w", prefix, err)
-	}
-	return listBlobs(r.fs, r.dir, prefix)
+	return segs
 }
 
 // Append returns ErrReadOnly.
 func (r *Reader) Append(_ context.Context, slot journal.Slot, _ []byte) error {
 	return fmt.Errorf("append slot %d: %w", slot, ErrReadOnly)
-}
-
-// PutBlob returns ErrReadOnly.
-func (r *Reader) PutBlob(_ context.Context, name string, _ []byte) error {
-	return fmt.Errorf("put blob %q: %w", name, ErrReadOnly)
-}
-
-// DeleteBlob returns ErrReadOnly.
-func (r *Reader) DeleteBlob(_ context.Context, name string) error {
-	return fmt.Errorf("delete blob %q: %w", name, ErrReadOnly)
 }
 
 // Trim returns ErrReadOnly.
@@ -254,13 +190,7 @@ func (r *Reader) Trim(_ context.Context, before journal.Slot) (int, error) {
 func (r *Reader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed = true
-	r.closeAll()
+	r.closed.Store(true)
+	_ = r.view.close() // they were only read from
 	return nil
-}
-
-func (r *Reader) closeAll() {
-	for _, seg := range r.segs {
-		_ = seg.close() // it was only read from
-	}
 }

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/disk"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/segment"
 )
 
 func testRNG() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
@@ -28,7 +30,7 @@ func failOnce(fs *memFS, op, part string, err error) {
 	}
 }
 
-func mustOpen(t *testing.T, fs vfs, size int64) *Log {
+func mustOpen(t *testing.T, fs disk.FS, size int64) *Log {
 	t.Helper()
 	l, err := Open(t.Context(), dir, Options{SegmentSize: size, fs: fs})
 	if err != nil {
@@ -74,13 +76,13 @@ func TestSyncFails(t *testing.T) {
 		t.Fatalf("Append whose fdatasync fails = %v, want EIO", err)
 	}
 	wantRecords(t, l, one)
-	seg := l.segs[len(l.segs)-1].file
+	failed := l.tail.Segment
 
 	err = l.Append(t.Context(), 2, two)
 	if !errors.Is(err, journal.ErrTaken) { // it could be read, so it was saved
 		t.Fatalf("Append again = %v, want ErrTaken", err)
 	}
-	if l.segs[len(l.segs)-1].file == seg {
+	if l.tail.Segment == failed {
 		t.Fatal("the log goes on in the file that failed")
 	}
 	wantRecords(t, l, one, two)
@@ -153,12 +155,12 @@ func TestDiskFull(t *testing.T) {
 	rec := bytes.Repeat([]byte("r"), 1000)
 	var want [][]byte
 	for {
-		err := l.Append(t.Context(), l.next, rec)
+		err := l.Append(t.Context(), l.view.next, rec)
 		if errors.Is(err, unix.ENOSPC) {
 			break
 		}
 		if err != nil || len(want) > 100 {
-			t.Fatalf("Append %d on a disk that fills up = %v", l.next, err)
+			t.Fatalf("Append %d on a disk that fills up = %v", l.view.next, err)
 		}
 		want = append(want, rec)
 	}
@@ -166,7 +168,7 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("the disk was full after %d records of 1000 bytes, and has room for 16 KiB", len(want))
 	}
 	for range 3 {
-		if err := l.Append(t.Context(), l.next, rec); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "make some, and writes go on") {
+		if err := l.Append(t.Context(), l.view.next, rec); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "make some, and writes go on") {
 			t.Fatalf("Append on a full disk = %v, want ENOSPC, and what to do", err)
 		}
 	}
@@ -181,7 +183,7 @@ func TestDiskFull(t *testing.T) {
 	wantRecords(t, l, want...)
 
 	fs.capacity = 0 // space is back
-	mustAppend(t, l, l.next, rec)
+	mustAppend(t, l, l.view.next, rec)
 	want = append(want, rec)
 	wantRecords(t, l, want...)
 	wantRecords(t, mustOpen(t, fs.crash(never, testRNG()), 0), want...)
@@ -234,30 +236,10 @@ func TestTornTailIsCut(t *testing.T) {
 		t.Errorf("the log says %q, want it to name the slot that was cut", &said)
 	}
 	disk = disk.crash(never, testRNG())
+	end, _ := l.tail.Torn()
 	for name, file := range disk.names {
-		if strings.HasSuffix(name, ".log") && int64(len(bytes.TrimRight(file.data, "\x00"))) > l.segs[0].end {
+		if strings.HasSuffix(name, ".log") && int64(len(bytes.TrimRight(file.data, "\x00"))) > end {
 			t.Errorf("%s still has the torn record", name)
-		}
-	}
-}
-
-func TestSuspectFrom(t *testing.T) {
-	const b = suspectBlock
-	for _, tc := range []struct {
-		offsets []uint32
-		want    int
-	}{
-		{[]uint32{64}, 0},
-		{[]uint32{64, 100}, 0},
-		{[]uint32{64, 100, 200}, 0},
-		{[]uint32{64, b, b + 100}, 1},     // ends where the block starts
-		{[]uint32{64, b + 8, b + 100}, 0}, // ends in it
-		{[]uint32{64, 100, b - 8, b + 8, b + 100}, 2},
-		{[]uint32{64, 100, 3 * b, 3*b + 8}, 2},
-		{[]uint32{64, 100, 3*b + 8}, 0},
-	} {
-		if got := suspectFrom(tc.offsets); got != tc.want {
-			t.Errorf("suspectFrom(%v) = %d, want %d", tc.offsets, got, tc.want)
 		}
 	}
 }
@@ -284,8 +266,8 @@ func TestRepairOverlaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = append(want, []byte("failed"))
-	if n := len(l.segs); n != 2 || l.segs[1].first < 20 {
-		t.Fatalf("%d segments, the last from slot %d; want 2, and most of the first left alone", n, l.segs[n-1].first)
+	if n := len(l.view.segs); n != 2 || l.view.segs[1].First < 20 {
+		t.Fatalf("%d segments, the last from slot %d; want 2, and most of the first left alone", n, l.view.last().First)
 	}
 	wantRecords(t, l, want...)
 	wantRecords(t, mustOpen(t, fs.crash(never, testRNG()), 0), want...)
@@ -299,16 +281,22 @@ func TestRepairOverlaps(t *testing.T) {
 // Bytes that are a frame of another segment are no frame here.
 func TestFrameInsideRecord(t *testing.T) {
 	disk, _ := tornLog(t)
-	path := segmentPath(dir, 1)
-	rec := appendFrame(nil, header{}.seed(), 4, []byte("looks like slot 4"))
+	other, looks := newMemFS(testRNG()), []byte("looks like slot 4")
+	of := mustOpen(t, other, 0)
+	for slot := journal.Slot(1); slot <= 3; slot++ {
+		mustAppend(t, of, slot, nil)
+	}
+	mustAppend(t, of, 4, looks)
+	path := segment.Path(filepath.Join(dir, journalDir), 1)
+	rec := other.names[path].data[segment.HeaderSize+3*segment.FrameSize(0):][:segment.FrameSize(len(looks))]
 	data := disk.names[path].data
 	n := copy(data[len(bytes.TrimRight(data, "\x00"))+16&^7:], rec)
 	if n != len(rec) {
 		t.Fatal("no room in the segment for this test")
 	}
 	l := mustOpen(t, disk, 0) // and not ErrCorrupt
-	if l.next != 3 {
-		t.Fatalf("the next slot is %d, want 3", l.next)
+	if l.view.next != 3 {
+		t.Fatalf("the next slot is %d, want 3", l.view.next)
 	}
 }
 
@@ -328,7 +316,7 @@ func TestTemporaryFilesAreRemoved(t *testing.T) {
 		t.Errorf("ListBlobs = %q, %v; want none", names, err)
 	}
 	for name := range fs.names {
-		if strings.HasSuffix(name, tmpSuffix) {
+		if strings.HasSuffix(name, disk.TmpSuffix) {
 			t.Errorf("%s is still there", name)
 		}
 	}

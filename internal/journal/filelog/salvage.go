@@ -1,12 +1,12 @@
 package filelog
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/disk"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog/segment"
 )
 
 // Salvage gives yield every whole record of the segments in dir, in the order of
@@ -15,15 +15,15 @@ import (
 // is given slot 0 with the last gap, if there is one. It stops at the first error
 // of yield. It takes no lock and changes nothing.
 func Salvage(dir string, yield func(slot journal.Slot, rec []byte, gap string) error) error {
-	fs := osFS{}
-	names, err := fs.ReadDir(filepath.Join(dir, journalDir))
+	segments := filepath.Join(dir, journalDir)
+	names, err := disk.OS{}.ReadDir(segments)
 	if err != nil {
 		return fmt.Errorf("salvage journal %s: %w", dir, err)
 	}
 	s := salvage{yield: yield}
 	for _, name := range names {
-		if first, ok := parseSegment(name); ok {
-			if err := s.segment(fs, segmentPath(dir, first)); err != nil {
+		if first, ok := segment.ParseName(name); ok {
+			if err := segment.Salvage(disk.OS{}, segment.Path(segments, first), s.record, s.damaged); err != nil {
 				return fmt.Errorf("salvage journal %s: %w", dir, err)
 			}
 		}
@@ -34,68 +34,21 @@ func Salvage(dir string, yield func(slot journal.Slot, rec []byte, gap string) e
 	return nil
 }
 
+// salvage tells what lies between the records that are found.
 type salvage struct {
 	yield func(journal.Slot, []byte, string) error
 	next  journal.Slot // after the last record; 0: none yet
-	gap   string
+	gap   string       // what could not be read since the last record; empty: nothing
 }
 
-// segment looks for frames at every place where one can start.
-func (s *salvage) segment(fs vfs, path string) (err error) {
-	f, err := fs.Open(path, false)
-	if err != nil {
-		return err
+// damaged notes what could not be read: the start of the gap, or a whole file.
+func (s *salvage) damaged(what string, all bool) {
+	if s.gap == "" || all {
+		s.gap = what
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	size, err := f.Size()
-	if err != nil {
-		return err
-	}
-	w := &window{r: f, size: min(size, math.MaxUint32)}
-	b, err := w.at(0, headerSize)
-	if err != nil {
-		return err
-	}
-	head, err := decodeHeader(b)
-	if err != nil {
-		s.gap = fmt.Sprintf("%s: %v", path, err)
-		return nil
-	}
-	seed := head.seed()
-	for off := int64(headerSize); off < w.size; {
-		b, err := w.at(off, frameHeaderSize)
-		if err != nil {
-			return err
-		}
-		if skip := zeros(w.buf[off-w.off:]); skip > 0 {
-			off += int64(skip)
-			continue
-		}
-		frame, ok := decodeFrameHeader(b, seed)
-		if ok && !frame.end && off+frame.size() <= w.size {
-			if b, err = w.at(off, frame.size()); err != nil {
-				return err
-			}
-			if rec, err := decodeRecord(b, seed, frame.slot); err == nil {
-				if err := s.record(frame.slot, rec); err != nil {
-					return err
-				}
-				off += frame.size()
-				continue
-			}
-		}
-		if ok && frame.end {
-			off += frameHeaderSize
-			continue
-		}
-		if s.gap == "" {
-			s.gap = fmt.Sprintf("%s is damaged at offset %d", path, off)
-		}
-		off += frameAlign
-	}
-	return nil
 }
 
+// record yields one record, with the gap before it.
 func (s *salvage) record(slot journal.Slot, rec []byte) error {
 	if s.gap == "" && s.next != 0 && slot > s.next {
 		s.gap = fmt.Sprintf("slots %d to %d are missing", s.next, slot-1)

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package filelog
+package disk
 
 // Allocate makes the file sparse: there is no portable way to reserve blocks.
 func (f *osFile) Allocate(size int64) error { return f.Truncate(size) }

@@ -1,4 +1,4 @@
-package filelog
+package segment
 
 import (
 	"encoding/binary"
@@ -11,7 +11,7 @@ import (
 
 // The bytes of a segment, all integers little-endian. README.md draws them.
 const (
-	headerSize      = 64 // of a segment
+	HeaderSize      = 64 // of a segment, in bytes
 	frameHeaderSize = 24
 	frameAlign      = 8
 
@@ -34,7 +34,7 @@ type header struct {
 }
 
 func (h header) encode() []byte {
-	b := make([]byte, headerSize)
+	b := make([]byte, HeaderSize)
 	copy(b, segmentMagic)
 	binary.LittleEndian.PutUint32(b[8:], h.version)
 	copy(b[16:], h.id[:])
@@ -47,7 +47,7 @@ func (h header) encode() []byte {
 // decodeHeader reads what encode wrote. The error of a newer version is
 // ErrNewerFormat; of anything else that encode does not write, ErrCorrupt.
 func decodeHeader(b []byte) (header, error) {
-	if len(b) < headerSize || string(b[:8]) != segmentMagic {
+	if len(b) < HeaderSize || string(b[:8]) != segmentMagic {
 		return header{}, fmt.Errorf("this is not the start of a segment: %w", journal.ErrCorrupt)
 	}
 	h := header{
@@ -59,7 +59,7 @@ func decodeHeader(b []byte) (header, error) {
 	if h.version > journal.FormatVersion {
 		return header{}, fmt.Errorf("format %d, this xb reads up to %d: %w", h.version, journal.FormatVersion, journal.ErrNewerFormat)
 	}
-	if string(h.encode()) != string(b[:headerSize]) {
+	if string(h.encode()) != string(b[:HeaderSize]) {
 		return header{}, fmt.Errorf("the segment's header fails its checksum: %w", journal.ErrCorrupt)
 	}
 	return h, nil
@@ -79,10 +79,10 @@ type frame struct {
 }
 
 // size is how far the next frame is from this one.
-func (f frame) size() int64 { return frameSize(f.length) }
+func (f frame) size() int64 { return FrameSize(f.length) }
 
-// frameSize is the size of a frame with a payload of n bytes.
-func frameSize(n int) int64 {
+// FrameSize is the size of a frame with a payload of n bytes.
+func FrameSize(n int) int64 {
 	return (frameHeaderSize + int64(n) + frameAlign - 1) &^ (frameAlign - 1)
 }
 
@@ -108,7 +108,7 @@ func appendFrameHeader(b []byte, seed uint32, f frame) []byte {
 // padding is what follows a payload of n bytes up to the next frame.
 func padding(n int) string {
 	const zeros = "\x00\x00\x00\x00\x00\x00\x00\x00"
-	return zeros[:frameSize(n)-frameHeaderSize-int64(n)]
+	return zeros[:FrameSize(n)-frameHeaderSize-int64(n)]
 }
 
 // decodeFrameHeader reads a frame's header. ok is false unless it is whole.

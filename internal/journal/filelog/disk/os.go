@@ -1,4 +1,4 @@
-package filelog
+package disk
 
 import (
 	"errors"
@@ -12,37 +12,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// osFS is the file system of the operating system.
-type osFS struct{}
+// OS is the file system of the operating system.
+type OS struct{}
 
-func (osFS) MkdirAll(dir string) error {
+func (OS) MkdirAll(dir string) error {
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		return nil
 	}
 	parent := filepath.Dir(dir)
 	if parent != dir {
-		if err := (osFS{}).MkdirAll(parent); err != nil {
+		if err := (OS{}).MkdirAll(parent); err != nil {
 			return err
 		}
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return (osFS{}).SyncDir(parent)
+	return (OS{}).SyncDir(parent)
 }
 
-func (osFS) Create(name string) (file, error) {
+func (OS) Create(name string) (File, error) {
 	return open(name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 }
 
-func (osFS) Open(name string, write bool) (file, error) {
+func (OS) Open(name string, write bool) (File, error) {
 	if write {
 		return open(name, os.O_RDWR)
 	}
 	return open(name, os.O_RDONLY)
 }
 
-func open(name string, flag int) (file, error) {
+func open(name string, flag int) (File, error) {
 	f, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {
 		return nil, err
@@ -50,10 +50,10 @@ func open(name string, flag int) (file, error) {
 	return &osFile{File: f, fd: int(f.Fd())}, nil
 }
 
-func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
-func (osFS) Remove(name string) error     { return os.Remove(name) }
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+func (OS) Remove(name string) error     { return os.Remove(name) }
 
-func (osFS) ReadDir(dir string) ([]string, error) {
+func (OS) ReadDir(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	names := make([]string, len(entries))
 	for i, e := range entries {
@@ -62,7 +62,7 @@ func (osFS) ReadDir(dir string) ([]string, error) {
 	return names, err
 }
 
-func (osFS) SyncDir(dir string) error {
+func (OS) SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -70,14 +70,14 @@ func (osFS) SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func (osFS) Writable(dir string) error {
+func (OS) Writable(dir string) error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return &os.PathError{Op: "write to", Path: dir, Err: err}
 	}
 	return nil
 }
 
-func (osFS) Lock(name string) (io.Closer, error) {
+func (OS) Lock(name string) (io.Closer, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &heldError{pid: readPID(f)}
+			return nil, &HeldError{PID: readPID(f)}
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}

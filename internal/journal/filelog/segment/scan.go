@@ -1,4 +1,4 @@
-package filelog
+package segment
 
 import (
 	"encoding/binary"
@@ -63,7 +63,7 @@ func scan(r io.ReaderAt, size int64, h header, known scanned, until journal.Slot
 }
 
 // newScan is what a scan of a whole segment starts from.
-func newScan() scanned { return scanned{offsets: []uint32{headerSize}} }
+func newScan() scanned { return scanned{offsets: []uint32{HeaderSize}} }
 
 // corruptError is damage at an offset of a segment.
 type corruptError struct {
@@ -83,8 +83,8 @@ func (e *corruptError) Unwrap() error { return journal.ErrCorrupt }
 // window reads a file in large pieces.
 type window struct {
 	r    io.ReaderAt
-	size int64
-	buf  []byte // what is at off
+	size int64  // of the file
+	buf  []byte // the bytes of the file from off on
 	off  int64
 }
 
