@@ -8,17 +8,17 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// hub holds the newest published state, and tells feeds that it went on. It holds
-// no events: a feed that is told reads them from the view's history, so a slow one
-// costs nothing and holds nobody up.
+// hub holds the newest published state, and wakes the feeds that a change concerns. It
+// holds no events: a feed that is woken reads them from the view's history. So a slow
+// feed costs nothing and holds nobody up.
 type hub struct {
-	// view is the one newest state for everybody: were readers and feeds given
-	// one each, a read could be answered from an older state than a watch has
-	// shown. It changes under mu only, and never to an older one.
+	// view is the newest state, the same for readers and feeds: otherwise a read
+	// could be answered from an older state than a watch has shown. Invariant: it
+	// changes under mu only, and never to an older state.
 	view   atomic.Pointer[mvcc.View]
 	mu     sync.Mutex
-	single map[string][]*Feed
-	ranges []rangeFeeds // one entry a distinct range
+	single map[string][]*Feed // feeds of one key each; guarded by mu
+	ranges []rangeFeeds       // guarded by mu. Invariant: one entry for each distinct range
 }
 
 type rangeFeeds struct {
@@ -31,8 +31,8 @@ func (h *hub) init(v *mvcc.View) {
 	h.single = map[string][]*Feed{}
 }
 
-// publish makes v what everybody sees, and only then wakes the feeds that a
-// change concerns. changes are all since the view before.
+// publish makes v what everybody sees, and only then wakes the feeds that a change
+// concerns. changes are all that were made since the view before.
 func (h *hub) publish(v *mvcc.View, changes []mvcc.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,17 +54,20 @@ func (h *hub) publish(v *mvcc.View, changes []mvcc.Change) {
 
 // Feed follows the changes in some ranges of keys, for one watch stream.
 type Feed struct {
-	hub         *hub
-	wake        chan struct{}
-	first, last mvcc.Revision // of the changes not taken yet; 0: none; guarded by hub.mu
+	hub  *hub
+	wake chan struct{}
+	// first and last are the revisions of the first and last change that was not taken
+	// yet; 0: none. Guarded by hub.mu.
+	first, last mvcc.Revision
 }
 
-// NewFeed returns a feed of no range yet. Remove what was added when done.
+// NewFeed returns a feed of no range yet. The caller must Remove every range that it
+// added.
 func (r *Replica) NewFeed() *Feed {
 	return &Feed{hub: &r.hub, wake: make(chan struct{}, 1)}
 }
 
-// note marks a change; hub.mu is held.
+// note marks a change at a revision. The caller holds hub.mu.
 func (f *Feed) note(rev mvcc.Revision) {
 	if f.first == 0 {
 		f.first = rev
@@ -79,8 +82,8 @@ func (f *Feed) note(rev mvcc.Revision) {
 // Wake receives when there is something to Take.
 func (f *Feed) Wake() <-chan struct{} { return f.wake }
 
-// Add makes the feed follow r, from the view on that a Take after it returns.
-// A range may be added several times, and must be removed as often.
+// Add makes the feed follow r, from the view on that the next Take returns. A range may
+// be added several times, and must be removed as often.
 func (f *Feed) Add(r mvcc.KeyRange) {
 	h := f.hub
 	h.mu.Lock()
@@ -124,10 +127,10 @@ func without(feeds []*Feed, f *Feed) []*Feed {
 	return feeds
 }
 
-// Take returns the newest view, and the first and last revision of the
-// changes in the feed's ranges since the last Take (0, 0 if none). Everything
-// in those ranges up to the view's revision has been told of: once it is
-// sent, progress at that revision may be.
+// Take returns the newest view, and the first and last revision of the changes in the
+// feed's ranges since the last Take (0, 0 if there are none). There are no other changes
+// in those ranges up to the view's revision: once these are sent to a client, it may be
+// told of progress at that revision.
 func (f *Feed) Take() (v *mvcc.View, first, last mvcc.Revision) {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()

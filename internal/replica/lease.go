@@ -8,16 +8,16 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// leaseClock sees leases live, by this replica's own clock. A lease expires
-// once some replica has seen it for its whole time to live, unrenewed; after
-// a restart it starts anew, as in etcd. Any replica may propose the expiry; so that
-// not all do, the one that proposed the grant or last renewal goes first, and the
-// others stand by for a while, each for another.
+// leaseClock watches leases by this replica's own clock. A lease expires once some
+// replica has seen it, unrenewed, for its whole time to live; the time to live starts anew when
+// the replica restarts, as in etcd. Any replica may propose the expiry. So that not all
+// do, the replica that proposed the grant or last renewal goes first, and each of the
+// others waits for some seconds more, not all for the same.
 type leaseClock struct {
 	me    mvcc.WriterID
-	alone bool // nobody else can propose
-	seen  map[mvcc.LeaseID]sighting
-	mine  map[mvcc.LeaseID]journal.Slot // where this replica's last grant or renewal of a lease is
+	alone bool                          // nobody else can propose
+	seen  map[mvcc.LeaseID]sighting     // Invariant: of all leases there were when expired last looked
+	mine  map[mvcc.LeaseID]journal.Slot // the slot of this replica's own last grant or renewal of a lease
 }
 
 type sighting struct {
@@ -26,15 +26,15 @@ type sighting struct {
 	standby  time.Duration // after the deadline, before an expiry is proposed
 }
 
-// Who stands by sees an expiry of another's by the next time it polls, which is a
-// second at most, and a round trip.
+// A replica that stands by learns of another's expiry when it polls next, within a
+// second, and a round trip: leastStandby is longer.
 const (
 	leastStandby = 2 * time.Second
 	standbyStep  = time.Second
 	standbySteps = 4
 )
 
-// standby is how long this replica leaves a lease to others.
+// standby returns how long this replica leaves the expiry of a lease to others.
 func (c *leaseClock) standby(id mvcc.LeaseID, since journal.Slot) time.Duration {
 	if c.alone || c.mine[id] == since {
 		return 0
@@ -43,7 +43,7 @@ func (c *leaseClock) standby(id mvcc.LeaseID, since journal.Slot) time.Duration 
 	return leastStandby + time.Duration(spread%standbySteps)*standbyStep
 }
 
-// proposed notes which leases a batch of this replica's granted or renewed.
+// proposed notes which leases a batch of this replica granted or renewed at a slot.
 func (c *leaseClock) proposed(slot journal.Slot, requests []mvcc.Request) {
 	for i := range requests {
 		if r := &requests[i]; r.Kind == mvcc.LeaseGrant || r.Kind == mvcc.LeaseRenew {
@@ -58,7 +58,7 @@ func (c *leaseClock) proposed(slot journal.Slot, requests []mvcc.Request) {
 // proposeAgain is how long an expiry that was proposed is left alone.
 const proposeAgain = 10 * time.Second
 
-// expired returns an expiry for each lease that has been seen long enough.
+// expired looks at all leases, and returns an expiry for each that is over.
 func (c *leaseClock) expired(state *mvcc.State, now time.Time) []*mvcc.Request {
 	var out []*mvcc.Request
 	live := make(map[mvcc.LeaseID]sighting, len(c.seen))
@@ -78,15 +78,15 @@ func (c *leaseClock) expired(state *mvcc.State, now time.Time) []*mvcc.Request {
 	return out
 }
 
-// maxTTL keeps a deadline within what a time.Time can be moved by.
+// maxTTL bounds a time to live to what fits in a time.Duration.
 const maxTTL = 100 * 365 * 24 * time.Hour
 
 func deadline(now time.Time, ttl int64) time.Time {
 	return now.Add(min(time.Duration(min(ttl, int64(maxTTL/time.Second)))*time.Second, maxTTL))
 }
 
-// remaining is the time left to a lease; its whole time to live if it was not
-// looked at yet.
+// remaining returns what is left of a lease's time to live: all of it if the lease is
+// newer than the last look.
 func (c *leaseClock) remaining(id mvcc.LeaseID, ttl time.Duration) time.Duration {
 	if s, ok := c.seen[id]; ok {
 		return time.Until(s.deadline)

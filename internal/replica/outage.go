@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Outage says which journal does not answer, since when, and why. It comes with
-// ErrUnavailable or ErrUnknown, which say what became of a request.
+// Outage says which journal does not answer, since when, and why. Errors wrap it
+// beside ErrUnavailable or ErrUnknown, which say what became of a request.
 type Outage struct {
 	Journal string
 	Since   time.Time
-	Cause   error // of the last attempt; not wrapped: it says nothing of the request
-	// WritesOnly says that the journal can be read, and takes no writes: a disk is
-	// full, or a right is missing.
+	Cause   error // of the last attempt; not wrapped, because it says nothing of the request
+	// WritesOnly: the journal can be read and takes no writes, because a disk is
+	// full or a right is missing, say.
 	WritesOnly bool
 }
 
@@ -36,22 +36,22 @@ type failure struct {
 // errSilent is the cause of an outage in which no attempt has failed yet.
 var errSilent = errors.New("it has been silent for as long as a request waits")
 
-// Outage tells whether the journal answers: nil if it does, as far as the calls
-// under way know. A replica that follows its journal always knows within seconds.
+// Outage returns nil if the journal answers, as far as the calls under way know. A
+// replica that follows its journal always knows within seconds.
 func (r *Replica) Outage() *Outage {
 	o, _ := r.health.writes.state()
 	return o
 }
 
-// health is what the calls under way say of the journal. Who cannot read cannot
-// write either: a write would wait for its outcome. A journal that takes no
-// writes, for want of permission, may well be read.
+// health is what the calls under way say of the journal. A journal that cannot be read
+// counts as one that takes no writes either, because a write would wait for its
+// outcome. A journal that takes no writes, for want of permission, may well be read.
 type health struct {
 	journal string
 	log     *slog.Logger
 
 	mu            sync.Mutex
-	failing       map[*patience]failure // calls that fail for long
+	failing       map[*call]failure // calls that fail for long
 	reads, writes lane
 }
 
@@ -64,20 +64,21 @@ type lane struct {
 
 func (h *health) init(journal string, log *slog.Logger) {
 	h.journal, h.log = journal, log
-	h.failing = map[*patience]failure{}
+	h.failing = map[*call]failure{}
 	h.reads = lane{mu: &h.mu, began: make(chan struct{})}
 	h.writes = lane{mu: &h.mu, began: make(chan struct{})}
 }
 
-// state is the outage, if there is one, and a channel that is closed once there is.
+// state returns the outage, nil if there is none, and a channel that is closed once
+// there is one.
 func (l *lane) state() (*Outage, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outage, l.began
 }
 
-// because adds to err, if it tells of the journal's silence, the outage that is
-// known now.
+// because adds the outage that is known now to err, if err says that the journal did
+// not answer.
 func (l *lane) because(err error) error {
 	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknown) {
 		return err
@@ -88,27 +89,27 @@ func (l *lane) because(err error) error {
 	return err
 }
 
-// fails notes that a call has failed for long.
-func (h *health) fails(p *patience, f failure) {
+// fails notes that a call fails for long.
+func (h *health) fails(c *call, f failure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p.ended { // its timer was late
+	if c.ended { // its timer fired late
 		return
 	}
-	h.failing[p] = f
+	h.failing[c] = f
 	h.judge()
 }
 
 // over notes that a call has ended. The log hears of the end of an outage only
 // if the journal answered.
-func (h *health) over(p *patience, answered bool) {
+func (h *health) over(c *call, answered bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p.ended = true
-	if _, ok := h.failing[p]; !ok {
+	c.ended = true
+	if _, ok := h.failing[c]; !ok {
 		return
 	}
-	delete(h.failing, p)
+	delete(h.failing, c)
 	was := h.writes.outage
 	if h.judge(); answered && was != nil && h.writes.outage == nil {
 		h.log.Info("journal answers again", "journal", h.journal, "after", time.Since(was.Since).Round(time.Millisecond))
@@ -118,15 +119,15 @@ func (h *health) over(p *patience, answered bool) {
 // judge derives the lanes from the calls that fail. The caller holds mu.
 func (h *health) judge() {
 	var reads, writes *Outage
-	for p, f := range h.failing {
-		o := &Outage{Journal: h.journal, Since: p.began, Cause: f.cause, WritesOnly: f.readable}
+	for c, f := range h.failing {
+		o := &Outage{Journal: h.journal, Since: c.began, Cause: f.cause, WritesOnly: f.readable}
 		writes = writes.with(o)
-		if p.what != "append" {
+		if !c.op.needsWrites() {
 			reads = reads.with(o)
 		}
 	}
 	switch {
-	case h.writes.outage != nil || writes == nil: // it is known, or there is none
+	case h.writes.outage != nil || writes == nil: // logged before, or there is none
 	case writes.WritesOnly:
 		h.log.Warn("journal takes no writes; trying on", "journal", h.journal, "since", writes.Since, "error", writes.Cause)
 	default:
@@ -136,7 +137,8 @@ func (h *health) judge() {
 	h.writes.set(writes)
 }
 
-// with is both outages as one: since the first began, for the reason that says more.
+// with returns both outages as one: since the first began, with the cause that says
+// more.
 func (o *Outage) with(p *Outage) *Outage {
 	if o == nil {
 		return p

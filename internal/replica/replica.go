@@ -1,6 +1,10 @@
-// Package replica keeps one process's copy of the state: it tails a journal
-// into mvcc, proposes records, answers reads, and fans changes out to
-// watchers. It never decides an outcome by itself: the journal's order does.
+// Package replica keeps one process's copy of the state: it follows a journal, applies
+// its records with mvcc, proposes records, answers reads, and wakes watchers. It never
+// decides an outcome by itself: the journal's order does.
+//
+// A proposal goes from queue to a batch (batch.go), which launch (loop.go) places in a
+// slot; access.go calls the journal; the window (window.go) holds what is in flight; and
+// apply.go applies what comes next, publishes the state and tells the proposer.
 package replica
 
 import (
@@ -14,10 +18,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
-// The closed set of errors beside mvcc's that a caller acts on.
+// The closed set of errors, besides mvcc's, that a caller acts on.
 var (
 	// ErrTooLarge: the request does not fit in a record. It was not proposed.
 	ErrTooLarge = errors.New("request is too large")
@@ -39,8 +44,8 @@ var (
 	// ErrForked: the journal holds records of two histories. Run ends with it;
 	// nothing is written or served from here on.
 	ErrForked = errors.New("the journal forked")
-	// ErrLost: a record that was in the journal is there no more, and was not
-	// trimmed. Run ends with it; its slot is not filled.
+	// ErrLost: a record that was in the journal is gone, and was not trimmed. Run ends
+	// with it, and does not fill the slot.
 	ErrLost = errors.New("the journal lost a record")
 )
 
@@ -49,21 +54,21 @@ type Config struct {
 	Store    journal.Store
 	Notifier notify.Notifier
 	Logger   *slog.Logger
-	// Name is what people call the journal, in messages, and holds no secret;
-	// the journal's ID when empty.
+	// Name is what people call the journal, in messages. It holds no secret. Empty:
+	// the journal's ID.
 	Name string
 
-	// CompressFrom is the length of a batch, in bytes, from which on it is
-	// compressed; 0 for never.
+	// CompressFrom is the length, in bytes, from which on a batch is compressed; 0 for
+	// never.
 	CompressFrom int
 	// Timeout bounds how long a request waits for the journal; 0 for 7 s, etcd's.
 	Timeout time.Duration
-	// Attempt bounds one call on the journal, which is then repeated; 0 for 15 s.
+	// Attempt bounds one attempt of a call on the journal; 0 for 15 s.
 	Attempt time.Duration
 	// Snapshots says when the state is written beside the journal.
 	Snapshots snapshot.Policy
-	// Trim lets the replica delete the records before the oldest snapshot that
-	// is kept. Only the party that owns the journal may.
+	// Trim lets the replica delete the records before the oldest snapshot that is
+	// kept. Only the party that owns the journal may do so.
 	Trim bool
 }
 
@@ -72,8 +77,8 @@ const (
 	defaultAttempt = 15 * time.Second
 )
 
-// Replica is one process's copy of the state. Its methods are safe for
-// concurrent use; those that ask or propose need Run to be running.
+// Replica is one process's copy of the state. Its methods are safe for concurrent use.
+// Those that read or propose need Run to be running.
 type Replica struct {
 	cfg    Config
 	info   journal.Info
@@ -84,14 +89,15 @@ type Replica struct {
 	index index // of linearizable reads
 	hub   hub   // of the newest published state, and of watchers
 
-	health health // of the journal
+	health health  // of the journal
+	access *access // to the journal
 
-	calls chan func(*loop) // runs on the loop
+	calls chan func(*loop) // the loop runs what it receives
 	ready chan struct{}    // closed once the tail was reached
 	done  chan struct{}    // closed when Run has ended
 }
 
-// New returns a replica of the journal in cfg.Store; Run brings it to life.
+// New returns a replica of the journal in cfg.Store. Run brings it to life.
 func New(cfg Config) *Replica {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
@@ -112,6 +118,7 @@ func New(cfg Config) *Replica {
 		r.cfg.Name = r.info.ID.String()
 	}
 	r.health.init(r.cfg.Name, r.log)
+	r.access = &access{store: cfg.Store, info: r.info, timeout: cfg.Timeout, attempt: cfg.Attempt, health: &r.health, log: r.log}
 	r.queue.init()
 	r.index.init()
 	r.hub.init(mvcc.New().View())
@@ -124,7 +131,7 @@ func newWriterID() mvcc.WriterID {
 	return mvcc.WriterID(binary.LittleEndian.Uint64(b[:]) | 1)
 }
 
-// Writer is this process's name among those that write the journal.
+// Writer returns this replica's ID among the writers of the journal.
 func (r *Replica) Writer() mvcc.WriterID { return r.writer }
 
 // Ready is closed once the replica has seen the journal's tail.
@@ -133,16 +140,16 @@ func (r *Replica) Ready() <-chan struct{} { return r.ready }
 // Done is closed when Run has ended.
 func (r *Replica) Done() <-chan struct{} { return r.done }
 
-// View is the newest state this replica has: never older than what it has
-// acknowledged or shown, but perhaps older than what other replicas have.
+// View returns the newest state of this replica. It is never older than what this
+// replica has acknowledged or shown, but perhaps older than what other replicas have.
 func (r *Replica) View() *mvcc.View { return r.hub.view.Load() }
 
-// Journal tells of the journal underneath.
+// Journal returns what is known of the journal underneath.
 func (r *Replica) Journal() journal.Info { return r.info }
 
-// Linearizable returns a state that holds every write that any replica
-// acknowledged before the call. The error is ErrUnavailable, with the Outage if one
-// is known, ErrStopped or that of ctx.
+// Linearizable returns a state that holds every write that any replica acknowledged
+// before the call. The error is ErrStopped, that of ctx, or ErrUnavailable, with the
+// Outage if one is known.
 func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 	if r.info.Exclusive {
 		select {
@@ -169,15 +176,14 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 	}
 }
 
-// Propose carries out one request and returns its outcome, once every slot up
-// to its own is applied here. The request must not be changed afterwards. The
-// error is nil, ErrTooLarge, ErrBusy, ErrUnavailable, ErrUnknown or
-// ErrStopped; where ctx ended it, it wraps the error of ctx too, and where the
-// journal does not answer, the Outage. What the state made of the request is in
-// the result.
+// Propose carries out one request and returns its result, once every slot up to its own
+// is applied here. The request must not be changed afterwards. The error is nil,
+// ErrTooLarge, ErrBusy, ErrUnavailable, ErrUnknown or ErrStopped. If ctx ended, it wraps
+// the error of ctx too; if the journal does not answer, the Outage. A request that the
+// state refuses has a result that says so, and no error here.
 func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, error) {
-	// A transaction whose branch only reads is answered without a record; that
-	// it only reads must be true of the newest state.
+	// A transaction that only reads is answered without a record. Which branch it
+	// takes must be found on the newest state, so it is asked twice.
 	if _, ok := r.View().Answer(req); ok {
 		v, err := r.Linearizable(ctx)
 		if err != nil {
@@ -196,12 +202,12 @@ func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, 
 		return mvcc.Result{}, err
 	}
 	select {
-	case <-p.done: // also when its time is over, and when Run has ended
+	case <-p.done: // also if its wait is over, or Run has ended
 	case <-outage:
 		if p.withdraw() {
 			return mvcc.Result{}, r.health.writes.because(ErrUnavailable)
 		}
-		// It is on its way. Only its end or the caller's patience says more.
+		// It is on its way: its outcome is not known before it comes, or ctx ends.
 		select {
 		case <-p.done:
 		case <-ctx.Done():
@@ -214,16 +220,16 @@ func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, 
 	return res, r.health.writes.because(err)
 }
 
-// Lease is what is known of one lease.
+// Lease is what this replica knows of one lease.
 type Lease struct {
 	ID        mvcc.LeaseID
 	TTL       time.Duration // as granted
-	Remaining time.Duration // by this replica's clock; below zero if it may go any moment
+	Remaining time.Duration // by this replica's clock; below zero if it may expire at any moment
 	Keys      []string
 }
 
-// Lease tells of one lease, as of a linearizable read. It is
-// mvcc.ErrLeaseNotFound if there is none.
+// Lease returns one lease, as of a linearizable read. The error is one of Linearizable,
+// or mvcc.ErrLeaseNotFound.
 func (r *Replica) Lease(ctx context.Context, id mvcc.LeaseID) (Lease, error) {
 	out := Lease{ID: id}
 	if _, err := r.Linearizable(ctx); err != nil {
@@ -255,6 +261,11 @@ func (r *Replica) Leases(ctx context.Context) ([]mvcc.LeaseID, error) {
 	return ids, err
 }
 
+// maxBatch is the greatest weight of a batch.
+func (r *Replica) maxBatch() int {
+	return min(r.info.MaxRecord-record.Overhead-16, mvcc.MaxBatchWeight)
+}
+
 // call runs f on the loop, which owns the state, and waits for it.
 func (r *Replica) call(ctx context.Context, f func(*loop)) error {
 	ran := make(chan struct{})
@@ -269,8 +280,8 @@ func (r *Replica) call(ctx context.Context, f func(*loop)) error {
 	}
 }
 
-// Hash is the hash of the state at the slot that this replica stands at, as
-// snapshots name it: two replicas at one slot have the same.
+// Hash returns the last slot that this replica has applied, and the hash of its state
+// there, as snapshots name it. Replicas at the same slot have the same hash.
 func (r *Replica) Hash(ctx context.Context) (slot journal.Slot, hash [32]byte, err error) {
 	callErr := r.call(ctx, func(l *loop) {
 		slot = l.state.Slot()

@@ -13,11 +13,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/notify"
 )
 
-// TestTickWithAFullQueue: where no expiry of a lease fits into the queue, those
-// who have waited long enough are told all the same.
+// TestTickWithAFullQueue: if no expiry of a lease fits into the queue, proposers
+// that have waited long enough are told all the same.
 func TestTickWithAFullQueue(t *testing.T) {
 	r := New(Config{Store: memlog.New(memlog.Options{}).Open(), Notifier: notify.NewPolling(time.Hour, time.Hour), Logger: slog.New(slog.DiscardHandler)})
-	l := &loop{Replica: r, state: mvcc.New()}
+	l := &loop{Replica: r, state: mvcc.New(), window: newWindow(0)}
 	l.state.Apply(1, &mvcc.Batch{From: r.info.ID, Writer: 1, Number: 1, Requests: []mvcc.Request{{Kind: mvcc.LeaseGrant, Lease: 7, TTL: 1}}}, false)
 	now := time.Now()
 	l.onTick(now) // sees the lease
@@ -53,7 +53,7 @@ func (unlistable) ListBlobs(context.Context, string) ([]string, error) {
 	return nil, errors.New("slow down")
 }
 
-// TestProposeBeforeTheStart: who proposed to a replica that ends before it has
+// TestProposeBeforeTheStart: whoever proposed to a replica that ends before it has
 // started is told.
 func TestProposeBeforeTheStart(t *testing.T) {
 	r := New(Config{Store: unlistable{memlog.New(memlog.Options{}).Open()}, Notifier: notify.NewPolling(time.Hour, time.Hour), Logger: slog.New(slog.DiscardHandler)})

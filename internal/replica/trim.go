@@ -9,44 +9,64 @@ import (
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
-// trimmer gives up the records that no kept snapshot needs, where the replica
-// may (Config.Trim). It believes no snapshot but those whose hash it computed
-// itself from the journal, and reads one back before it lets go of what made it.
+// trimmer decides which records to give up because no snapshot that is kept needs them,
+// if the replica may (Config.Trim). It believes only snapshots whose hash this replica
+// computed from the journal. It does so in steps:
+//
+//	agreed, due ──▶ the snapshot is read back ──▶ a floor record is applied ──▶ records are deleted
+//
+// A crash on the way leaves records, which the next floor covers.
 type trimmer struct {
-	checked []checked    // the last snapshots that the journal names and this replica agrees with, oldest first
-	given   journal.Slot // the last of them that records were given up for
-	working bool
+	allowed bool
+	// kept are the last snapshots that the journal names and this replica agrees
+	// with. Invariant: ascending by slot; len <= snapshot.Keep.
+	kept    []agreedSnapshot
+	given   journal.Slot // the last snapshot for which records were given up; 0: none
+	working bool         // between due and the end of the deletion
 }
 
-type checked struct {
+// agreedSnapshot is a snapshot of which this replica computed the same hash.
+type agreedSnapshot struct {
 	slot journal.Slot
 	hash [sha256.Size]byte
 }
 
-// agreed notes a snapshot that this replica computed alike.
-func (t *trimmer) agreed(l *loop, slot journal.Slot, hash [sha256.Size]byte) {
-	if !l.cfg.Trim {
-		return
+// agreed notes a snapshot of which this replica computed the same hash, and says whether
+// it is a new one. A mark whose Append had an unknown outcome may be in the journal twice.
+func (t *trimmer) agreed(slot journal.Slot, hash [sha256.Size]byte) bool {
+	if n := len(t.kept); !t.allowed || n > 0 && slot <= t.kept[n-1].slot {
+		return false
 	}
-	if n := len(t.checked); n > 0 && slot <= t.checked[n-1].slot {
-		return // a mark whose outcome was unknown may stand in the journal twice
+	t.kept = append(t.kept, agreedSnapshot{slot, hash})
+	if n := len(t.kept) - snapshot.Keep; n > 0 {
+		t.kept = t.kept[n:]
 	}
-	t.checked = append(t.checked, checked{slot, hash})
-	if n := len(t.checked) - snapshot.Keep; n > 0 {
-		t.checked = t.checked[n:]
-	}
-	t.giveUp(l)
+	return true
 }
 
-// giveUp gives up what is before the oldest snapshot that is kept, once another
-// replica came to the same hash, where there is one.
-func (t *trimmer) giveUp(l *loop) {
-	if len(t.checked) < snapshot.Keep || t.working || !l.snaps.trusted(l, t.checked[0].slot) || t.checked[0].slot <= t.given {
+// oldest returns the oldest snapshot that is kept, if records before it may be given up
+// once another replica agrees with it, too.
+func (t *trimmer) oldest() (s agreedSnapshot, ok bool) {
+	if len(t.kept) < snapshot.Keep || t.working || t.kept[0].slot <= t.given {
+		return agreedSnapshot{}, false
+	}
+	return t.kept[0], true
+}
+
+// begin notes that the records before a snapshot are being given up.
+func (t *trimmer) begin(s agreedSnapshot) { t.working, t.given = true, s.slot }
+
+// end notes that they were deleted, or stay.
+func (t *trimmer) end() { t.working = false }
+
+// releaseRecords gives up the records before the oldest snapshot that is kept, if that
+// is trusted and can be read back.
+func (l *loop) releaseRecords() {
+	oldest, ok := l.trim.oldest()
+	if !ok || !l.agreement.trusted(oldest.slot, l.alone()) {
 		return
 	}
-	t.working = true
-	oldest := t.checked[0]
-	t.given = oldest.slot
+	l.trim.begin(oldest)
 	l.group.Go(func() error {
 		loaded, err := snapshot.Load(l.ctx, l.cfg.Store, l.info.ID, oldest.slot)
 		if err == nil && loaded.Hash != oldest.hash {
@@ -54,29 +74,29 @@ func (t *trimmer) giveUp(l *loop) {
 		}
 		return l.call(l.ctx, func(l *loop) {
 			if err == nil {
-				// Deleting begins once this is applied: in the journal, for all to see.
-				l.control(record.Floor, record.FloorMark{Slot: oldest.slot + 1}.Append(nil))
+				// Records are deleted once this one is applied: the journal itself says
+				// that they are given up.
+				l.window.control(record.Floor, record.FloorMark{Slot: oldest.slot + 1}.Append(nil))
 				return
 			}
-			t.working = false
-			if l.ctx.Err() == nil && !errors.Is(err, journal.ErrNoBlob) { // gone: there are newer ones
+			l.trim.end()
+			if l.ctx.Err() == nil && !errors.Is(err, journal.ErrNoBlob) { // deleted: there are newer ones
 				l.log.Warn("snapshot cannot be read back; the records before it stay", "slot", uint64(oldest.slot), "error", err)
 			}
 		})
 	})
 }
 
-// onFloor deletes what a floor of ours gives up. After a crash on the way, the
-// next floor covers the rest.
-func (t *trimmer) onFloor(l *loop, mark record.FloorMark) {
+// onFloor deletes the records below a slot, which a floor record of this writer gives up.
+func (l *loop) onFloor(below journal.Slot) {
 	l.group.Go(func() error {
-		deleted, err := l.cfg.Store.Trim(l.ctx, mark.Slot)
+		deleted, err := l.cfg.Store.Trim(l.ctx, below)
 		if deleted > 0 {
-			l.log.Info("old records deleted", "count", deleted, "below", uint64(mark.Slot))
+			l.log.Info("old records deleted", "count", deleted, "below", uint64(below))
 		}
 		if err != nil && l.ctx.Err() == nil {
-			l.log.Warn("old records were not deleted; that is tried again after the next snapshot", "below", uint64(mark.Slot), "error", err)
+			l.log.Warn("old records were not deleted; that is tried again after the next snapshot", "below", uint64(below), "error", err)
 		}
-		return l.call(l.ctx, func(*loop) { t.working = false })
+		return l.call(l.ctx, func(l *loop) { l.trim.end() })
 	})
 }

@@ -1,0 +1,94 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
+)
+
+// batch is what one record of this writer carries: proposals, the body of a control
+// record, or nothing.
+type batch struct {
+	number    mvcc.BatchNumber // 0: a filler. No two batches of a writer share another number
+	kind      record.Kind
+	proposals []*proposal
+	body      []byte // nil until the batch is encoded; never changed after that
+
+	// As it was last placed:
+	slot   journal.Slot // 0: not placed yet
+	sent   time.Time
+	head   record.Header
+	rec    []byte
+	digest record.Digest // of rec
+}
+
+// newFiller returns a batch with nothing in it, which only fills its slot. Fillers are
+// unnumbered, so that they do not use up the writer's window of batch numbers: else
+// filling the holes below a batch could make that batch come too late.
+func newFiller() *batch { return &batch{kind: record.Batch} }
+
+// filler says whether the batch only fills its slot.
+func (b *batch) filler() bool { return b.number == 0 }
+
+// encode makes the record for the batch. The body is encoded once; only the header
+// depends on the slot.
+func (b *batch) encode(h record.Header, compressFrom int) {
+	if b.body == nil {
+		reqs := make([]*mvcc.Request, len(b.proposals))
+		for i, p := range b.proposals {
+			reqs[i] = p.req
+		}
+		b.body = mvcc.AppendRequests(nil, reqs)
+	}
+	h.Kind, h.Number = b.kind, b.number
+	b.head = h
+	b.rec = record.Append(make([]byte, 0, len(b.body)+record.Overhead), &h, b.body, compressFrom > 0 && len(b.body) >= compressFrom)
+	b.digest = record.DigestOf(b.rec)
+}
+
+// is says whether rec is the batch as it was last placed.
+func (b *batch) is(rec []byte) bool { return record.DigestOf(rec) == b.digest }
+
+// requests returns the batch's requests, as decoding its record would give them.
+func (b *batch) requests() []mvcc.Request {
+	reqs := make([]mvcc.Request, len(b.proposals))
+	for i, p := range b.proposals {
+		reqs[i] = *p.req
+	}
+	return reqs
+}
+
+// asked returns when the first request of the batch came, if requests wait for as long
+// as timeout; now if nobody waits for the batch.
+func (b *batch) asked(now time.Time, timeout time.Duration) time.Time {
+	if len(b.proposals) == 0 {
+		return now
+	}
+	return b.proposals[0].until.Add(-timeout)
+}
+
+// expire tells the proposers whose wait is over that the outcome is unknown.
+func (b *batch) expire(now time.Time) {
+	for _, p := range b.proposals {
+		if !now.Before(p.until) {
+			p.resolve(mvcc.Result{}, ErrUnknown)
+		}
+	}
+}
+
+// resolve tells every proposer the outcome. A batch of which the first copy to be
+// applied is void has no results; that cannot be, and if it is, the outcome is unknown.
+func (b *batch) resolve(results []mvcc.Result, err error) {
+	if err == nil && len(results) != len(b.proposals) {
+		err = ErrUnknown
+	}
+	for i, p := range b.proposals {
+		var res mvcc.Result
+		if err == nil {
+			res = results[i]
+		}
+		p.resolve(res, err)
+	}
+}

@@ -1,0 +1,292 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica/turns"
+)
+
+// loop owns the state. Everything that changes the state, or the owners below, happens
+// on one goroutine. Calls on the journal run beside it and report back by channels.
+type loop struct {
+	*Replica
+	ctx   context.Context // of what runs beside the loop
+	group *errgroup.Group // what runs beside the loop; an error in it ends the loop
+
+	state  *mvcc.State    // Invariant: state.Slot() == chains.Slot() == window.applied between two records
+	chains *record.Chains // the hash chain up to the state's slot
+
+	window window        // batches in flight, and records that cannot be applied yet
+	turns  *turns.Turns  // which slots are this writer's, beside others
+	pace   turns.Pace    // whether to ask for turns
+	ended  chan appended // Appends that have ended
+
+	reads  reads      // what is being read
+	gap    gap        // an empty slot that holds up records
+	leases leaseClock // which leases are over
+
+	snapshots snapshots // when to take a snapshot
+	agreement agreement // whether other replicas have the same states
+	trim      trimmer   // which records may be deleted
+}
+
+const (
+	tick        = 500 * time.Millisecond
+	pruneAtOnce = 512
+	pipeline    = 2 // batches in flight at most, without turns
+)
+
+// Run brings the replica to life: it restores the state, follows the journal, and
+// serves proposals and reads until ctx ends, when it returns nil. Any other end is an
+// error that a restart may or may not mend.
+func (r *Replica) Run(ctx context.Context) error {
+	defer close(r.done)
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, inner := errgroup.WithContext(inner)
+	defer r.queue.expire(time.Time{}, true)
+	from, err := r.restore(inner)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	l := r.newLoop(inner, group, from)
+	defer l.window.abandon()
+	if !r.info.Exclusive {
+		group.Go(func() error { return r.cfg.Notifier.Run(inner) })
+	}
+	group.Go(l.serve) // it always ends with an error, which ends the others: theirs must not come first
+	err = group.Wait()
+	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
+		return nil
+	}
+	return err
+}
+
+func (r *Replica) newLoop(ctx context.Context, group *errgroup.Group, from restored) *loop {
+	return &loop{
+		Replica: r, ctx: ctx, group: group,
+		state: from.state, chains: from.chains,
+		window:    newWindow(from.state.Slot()),
+		turns:     turns.New(r.writer, from.state.Slot()),
+		ended:     make(chan appended),
+		reads:     newReads(),
+		leases:    leaseClock{me: r.writer, alone: r.info.Exclusive},
+		snapshots: newSnapshots(r.cfg.Snapshots),
+		agreement: newAgreement(r.writer, from),
+		trim:      trimmer{allowed: r.cfg.Trim},
+	}
+}
+
+// serve takes in what happened, applies what can be applied, and launches what waits,
+// until ctx ends or something fails.
+func (l *loop) serve() error {
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
+	defer l.reads.again.Stop()
+	l.fetch()
+	for {
+		var err error
+		select {
+		case <-l.ctx.Done():
+			return l.ctx.Err()
+		case <-l.queue.signal:
+		case <-l.index.signal:
+			l.fetch()
+		case a := <-l.ended:
+			err = l.onAppended(a)
+		case f := <-l.reads.fetched:
+			err = l.onFetched(f)
+		case <-l.cfg.Notifier.C():
+			l.fetch()
+		case f := <-l.calls:
+			f(l)
+		case t := <-l.snapshots.done:
+			err = l.onSnapshot(t)
+		case <-l.reads.again.C:
+			l.pursue(time.Now())
+		case now := <-ticks.C:
+			l.onTick(now)
+		}
+		if err != nil {
+			return err
+		}
+		l.launch()
+		if err := l.advance(); err != nil {
+			return err
+		}
+		l.launch()
+	}
+}
+
+// launch sends batches on their way while there are some, and a slot for each.
+func (l *loop) launch() {
+	for l.reads.caughtUp {
+		now := time.Now()
+		choice := l.pick(now)
+		if choice.Slot == 0 {
+			return
+		}
+		b := l.nextBatch(choice.Must)
+		if b == nil {
+			return
+		}
+		b.slot, b.sent = choice.Slot, now
+		b.encode(record.Header{
+			Journal: l.info.ID, Writer: l.writer,
+			Anchor: l.chains.Slot(), AnchorChain: l.chains.Last(),
+			Turns: l.askTurns(b, now), Agrees: l.agreement.agrees(),
+		}, l.cfg.CompressFrom)
+		l.window.launch(b)
+		l.group.Go(func() error { return l.append(b) })
+		l.pursue(now)
+	}
+}
+
+// append runs the Append of a batch, beside the loop.
+func (l *loop) append(b *batch) error {
+	a, err := l.access.append(l.ctx, b)
+	if err != nil {
+		return err
+	}
+	select {
+	case l.ended <- a:
+		return nil
+	case <-l.ctx.Done():
+		return l.ctx.Err()
+	}
+}
+
+// pick chooses the slot for the next batch.
+//
+// An empty slot that holds up records comes first. Otherwise a batch goes to this
+// writer's next turn if writers take turns, to a slot past those that others are about
+// to fill if others write, and to the next slot if nobody else does.
+func (l *loop) pick(now time.Time) turns.Choice {
+	if hole := l.hole(now); hole != 0 {
+		// However many Appends are in flight: they may be waiting for this slot.
+		return turns.Choice{Slot: hole, Must: true}
+	}
+	next := l.window.applied + 1
+	reach := l.window.applied + min(journal.Slot(l.info.Depth), turns.Span)
+	if l.turns.InForce(now) {
+		if choice, ok := l.turns.Next(reach, l.pace.Idle(), l.window.free); ok {
+			return choice
+		}
+	}
+	if len(l.window.flying) >= min(l.info.Depth, pipeline) {
+		return turns.Choice{}
+	}
+	slot := l.window.next
+	if l.turns.Contended() {
+		slot = l.turns.Aim(now)
+		if slot > reach && l.reads.underway > 0 && l.turns.ReadHelps(reach) {
+			return turns.Choice{} // after that Read, the slot will be within reach
+		}
+		for slot = max(next, min(slot, reach)); !l.window.free(slot); {
+			slot++
+		}
+	}
+	if slot > max(reach, next) {
+		return turns.Choice{}
+	}
+	return turns.Choice{Slot: slot}
+}
+
+// hole returns the next empty slot that holds up records, to be filled now; 0: none.
+func (l *loop) hole(now time.Time) journal.Slot {
+	first := l.gap.fill
+	switch {
+	case first <= l.window.applied: // there is no gap, or it is filled
+		return 0
+	case l.window.flying[first] == nil:
+		return first // a Read found it empty, even if an Append found it taken before
+	case !l.turns.Quiet(now):
+		return 0 // it is on its way to be filled, and other writers fill the holes above
+	}
+	return l.window.holeAbove(first)
+}
+
+// askTurns returns what the record of b says of turns.
+func (l *loop) askTurns(b *batch, now time.Time) uint16 {
+	if b.filler() {
+		l.pace.Empty()
+		return 0
+	}
+	return l.pace.Full(b.asked(now, l.cfg.Timeout), len(l.window.open) > 0, l.turns.Trip())
+}
+
+// nextBatch returns the batch to launch next, nil if there is nothing to write. If
+// must is set, it returns a filler rather than nil: the slot blocks other records.
+func (l *loop) nextBatch(must bool) *batch {
+	if b := l.window.takeWaiting(); b != nil {
+		return b
+	}
+	if !l.window.full() {
+		if proposals := l.queue.take(l.maxBatch()); len(proposals) > 0 {
+			return l.window.create(proposals)
+		}
+	}
+	if must {
+		return newFiller()
+	}
+	return nil
+}
+
+// onAppended takes in the end of an Append.
+func (l *loop) onAppended(a appended) error {
+	b := a.batch
+	if !b.filler() {
+		l.turns.Appended(time.Since(b.sent), a.taken)
+	}
+	if b.slot == l.gap.fill {
+		l.gap.fill = 0 // if the slot is empty still, the next Read says so
+	}
+	switch {
+	case a.err != nil:
+		return fmt.Errorf("append slot %d: %w", b.slot, a.err)
+	case a.taken:
+		l.window.lost(b)
+		l.fetch()
+		return nil
+	}
+	l.window.landed(b)
+	l.cfg.Notifier.Active()
+	if b.slot == l.window.applied+1 && len(l.window.records) == 1 {
+		return nil // serve launches the next batch before it applies this one
+	}
+	if err := l.advance(); err != nil {
+		return err
+	}
+	if len(l.window.records) > 0 {
+		l.fetch() // the slots below them are held by others, or empty
+	}
+	return nil
+}
+
+func (l *loop) onTick(now time.Time) {
+	l.queue.expire(now, false) // first, because it makes room for expiries of leases
+	l.window.expire(now)
+	for _, req := range l.leases.expired(l.state, now) {
+		// Nobody waits for it: an expiry that is lost is proposed again.
+		if _, err := l.queue.add(req, l.maxBatch(), now.Add(l.cfg.Timeout)); err != nil {
+			break
+		}
+	}
+	if l.reads.caughtUp {
+		l.catchUpSnapshots()
+	}
+	if !l.snapshots.working {
+		l.state.Prune(64 * pruneAtOnce)
+	}
+}

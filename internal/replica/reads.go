@@ -1,0 +1,260 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/replica/turns"
+)
+
+const (
+	fetchLimit = 64
+	pursuers   = 2 // Reads at once, while records of other writers are expected
+)
+
+// reads is what the loop knows of its Reads of what comes after the state.
+type reads struct {
+	// caughtUp: a Read has found the tail. Once true, it stays true.
+	caughtUp bool
+	sighted  journal.Slot // the tail, when a Read last found it
+
+	fetched  chan fetch
+	underway int         // Reads that have not reported back. Invariant: 0 <= underway <= pursuers
+	began    time.Time   // when the last one began
+	hinted   bool        // the tail may have moved since: read again after the Read under way
+	again    *time.Timer // when to begin another Read beside it
+	asking   *round      // linearizable reads that the next Read is to answer
+
+	// What the last Read to report back brought:
+	found  int  // so many records
+	limit  int  // of so many that it asked for
+	behind bool // found == limit: there may be more
+}
+
+// newReads returns the reads of a replica that has not looked yet.
+func newReads() reads {
+	return reads{behind: true, limit: fetchLimit, fetched: make(chan fetch), again: time.NewTimer(tick)}
+}
+
+// fetch is one Read of what comes after the state, and what it returned.
+type fetch struct {
+	from  journal.Slot
+	limit int
+	began time.Time
+	asked *round // linearizable reads, answered if the Read finds the tail
+	// trusted is how far the tail may be for the empty slot after it to be trusted. If
+	// it is farther, the slots above are looked at for proof that the slot was held.
+	trusted journal.Slot
+	recs    [][]byte
+}
+
+// fetch reads what comes after the state: now, or after the Read under way, which may
+// have looked too early.
+func (l *loop) fetch() {
+	if l.reads.underway > 0 {
+		l.reads.hinted = true
+		return
+	}
+	l.look()
+}
+
+// pursue keeps Reads under way, a part of a round trip apart, while records of other
+// writers are expected.
+func (l *loop) pursue(now time.Time) {
+	if l.reads.underway == pursuers || !l.expecting(now) {
+		return
+	}
+	pause := l.turns.Trip() / pursuers
+	if wait := pause - now.Sub(l.reads.began); wait > 0 && l.reads.underway > 0 {
+		l.reads.again.Reset(wait)
+		return
+	}
+	l.look()
+	l.reads.again.Reset(pause)
+}
+
+// expecting says whether this replica needs records that other writers are about to
+// write: they bring its turn nearer, or lie below batches of its own.
+func (l *loop) expecting(now time.Time) bool {
+	return l.turns.InForce(now) || l.turns.Contended() && len(l.window.open) > 0 && l.window.flying[l.window.applied+1] == nil
+}
+
+// look begins a Read.
+func (l *loop) look() {
+	r := &l.reads
+	now := time.Now()
+	f := fetch{from: l.window.applied + 1, limit: 1, began: now, asked: r.asking}
+	if r.caughtUp {
+		f.trusted = r.sighted + turns.Span
+	}
+	r.underway++
+	r.hinted, r.began, r.asking = false, now, nil
+	if more := l.index.take(); more != nil {
+		f.asked = more.with(f.asked)
+	}
+	// While following, the next record is worth more at once than together with
+	// those after it. While behind, many are read together.
+	switch {
+	case r.behind:
+		f.limit = min(2*r.limit, fetchLimit)
+	case l.expecting(now):
+		f.limit = min(r.found+l.turns.Busy()/2+2, fetchLimit)
+	}
+	l.group.Go(func() error {
+		f, err := l.read(l.ctx, f)
+		if err != nil {
+			return err
+		}
+		select {
+		case l.reads.fetched <- f:
+			return nil
+		case <-l.ctx.Done():
+			return l.ctx.Err()
+		}
+	})
+}
+
+// read reads, beside the loop, until the journal answers.
+func (r *Replica) read(ctx context.Context, f fetch) (fetch, error) {
+	c := r.access.call(readRecords)
+	defer c.end()
+	for {
+		recs, err := c.read(ctx, f.from, f.limit)
+		if end := f.from + journal.Slot(len(recs)); err == nil && len(recs) < f.limit && end > f.trusted {
+			// At the start, or after long away: nobody is told that the journal ends
+			// here before that is known.
+			err = r.access.neverHeld(ctx, end, r.info.Depth)
+		}
+		switch {
+		case err == nil:
+			f.recs = recs
+			return f, nil
+		case errors.Is(err, journal.ErrTrimmed) && r.outran(ctx, &f):
+			continue
+		case errors.Is(err, journal.ErrTrimmed), errors.Is(err, journal.ErrClosed), errors.Is(err, journal.ErrCorrupt), errors.Is(err, ErrLost):
+			return f, err
+		}
+		if err := c.pause(ctx, err); err != nil {
+			return f, err
+		}
+		f.began = time.Now()
+	}
+}
+
+// outran moves a Read to where the state is, if the state has come further meanwhile by
+// this writer's own records. What the Read asked for may have been trimmed since, even
+// by this replica.
+func (r *Replica) outran(ctx context.Context, f *fetch) bool {
+	next := journal.Slot(0)
+	if err := r.call(ctx, func(l *loop) { next = l.window.applied + 1 }); err != nil || next <= f.from {
+		return false
+	}
+	f.from, f.began = next, time.Now()
+	return true
+}
+
+// onFetched takes in what a Read returned.
+func (l *loop) onFetched(f fetch) error {
+	r := &l.reads
+	r.underway--
+	for i, rec := range f.recs {
+		l.window.learn(f.from+journal.Slot(i), entry{rec: rec})
+	}
+	if len(f.recs) > 0 {
+		l.cfg.Notifier.Active()
+	}
+	if err := l.advance(); err != nil {
+		return err
+	}
+	r.found, r.limit, r.behind = len(f.recs), f.limit, len(f.recs) == f.limit
+	if r.behind {
+		if f.asked != nil {
+			r.asking = f.asked.with(r.asking)
+		}
+		l.look()
+		return nil
+	}
+	now := time.Now()
+	r.sighted = f.from + journal.Slot(len(f.recs)) - 1
+	l.turns.Sighted(r.sighted, f.began, now)
+	l.sawEmpty(r.sighted+1, now)
+	if !r.caughtUp {
+		r.caughtUp = true
+		close(l.ready)
+	}
+	f.asked.answer()
+	if r.hinted {
+		l.fetch()
+	}
+	l.pursue(now)
+	return nil
+}
+
+// sawEmpty takes in that a Read found a slot empty. If the slot holds up records or
+// batches of this writer, it is to be filled: after some time, if it is another
+// writer's turn, and only if it was never held.
+func (l *loop) sawEmpty(slot journal.Slot, now time.Time) {
+	l.gap.fill = 0
+	if slot != l.window.applied+1 || l.window.flying[slot] != nil || !l.window.blocked(now) {
+		return
+	}
+	heir := l.turns.Heir(slot)
+	if others := heir != 0 && heir != l.writer && l.turns.InForce(now); others && l.gap.leave(slot, now, 2*l.turns.Trip()) {
+		return
+	}
+	if !l.gap.examine(slot) {
+		return
+	}
+	l.group.Go(func() error {
+		if err := l.access.neverHeld(l.ctx, slot, nearby); err != nil {
+			return err
+		}
+		return l.call(l.ctx, func(l *loop) {
+			l.gap.cleared(slot, slot == l.window.applied+1 && l.window.flying[slot] == nil)
+		})
+	})
+}
+
+// gap is what is known of the empty slot after the state, while it holds up records. It
+// goes from left (to the writer whose turn it is) to examined (was it ever held?) to
+// fill. A slot that was held is never filled: the replica ends instead.
+type gap struct {
+	fill journal.Slot // to be filled now; 0: none
+
+	left      journal.Slot // left to the writer whose turn it is; 0: none
+	since     time.Time    // since when
+	examined  journal.Slot // the records above it are being looked at; 0: none
+	neverHeld journal.Slot // was never held, by the records above it; 0: none
+}
+
+// leave says whether to leave the slot to another writer: it has not had so long yet.
+func (g *gap) leave(slot journal.Slot, now time.Time, atMost time.Duration) bool {
+	if g.left != slot {
+		g.left, g.since = slot, now
+	}
+	return now.Sub(g.since) < atMost
+}
+
+// examine has the slot filled if it is known that it was never held. Otherwise it says
+// whether to find that out: not if that is under way.
+func (g *gap) examine(slot journal.Slot) bool {
+	switch slot {
+	case g.neverHeld:
+		g.fill = slot
+		return false
+	case g.examined:
+		return false
+	}
+	g.examined = slot
+	return true
+}
+
+// cleared notes that the slot was never held, and has it filled if it is empty still.
+func (g *gap) cleared(slot journal.Slot, empty bool) {
+	g.neverHeld, g.examined = slot, 0
+	if empty {
+		g.fill = slot
+	}
+}

@@ -1,0 +1,159 @@
+package replica
+
+import (
+	"context"
+	"crypto/sha256"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/snapshot"
+)
+
+// snapshots says when this replica takes a snapshot, and what became of the last ones.
+// At most one is taken at a time.
+type snapshots struct {
+	schedule snapshot.Schedule
+	late     bool // one that this replica is to store was missed: it is due at this writer's next record
+	looked   bool // whether the servers before this one missed a snapshot was looked at
+	working  bool // a snapshot is being taken
+	done     chan taken
+	// stored are the last that this replica stored, or is about to. Invariant:
+	// ascending; len <= keptMarks+1.
+	stored []journal.Slot
+}
+
+// taken is what taking a snapshot came to.
+type taken struct {
+	slot   journal.Slot
+	hash   [sha256.Size]byte
+	hashed bool // hash is that of the state
+	stored bool
+	err    error // of hashing or storing it
+}
+
+func newSnapshots(p snapshot.Policy) snapshots {
+	return snapshots{schedule: snapshot.NewSchedule(p), done: make(chan taken)}
+}
+
+// begin notes that a snapshot is due, and says whether to take it now: not while another
+// is being taken. One that is to be stored is due later then.
+func (s *snapshots) begin(store bool) bool {
+	s.schedule.Taken()
+	if s.working {
+		s.late = s.late || store
+		return false
+	}
+	s.working, s.late = true, false
+	return true
+}
+
+// storing notes that the snapshot at slot will be stored.
+func (s *snapshots) storing(slot journal.Slot) {
+	s.stored = append(s.stored[max(0, len(s.stored)-keptMarks):], slot)
+}
+
+// catchUp says whether a snapshot is due although no record asks for it. It is called
+// once the tail was reached, and now and then after that. If there was much to replay,
+// the servers before this one have ended before they stored a snapshot: one is due at
+// this writer's next record. If nobody else writes the journal, it is due now.
+func (s *snapshots) catchUp(state int64, alone bool) bool {
+	if !s.looked {
+		s.looked = true
+		s.late = s.late || s.schedule.Missed(state)
+	}
+	return s.late && !s.working && alone
+}
+
+// due says whether a snapshot is due after a record, which may be mine: this writer's.
+func (s *snapshots) due(state int64, mine bool) bool {
+	return s.schedule.Due(state) || s.late && mine && !s.working
+}
+
+// recordApplied takes a snapshot after a record of so many bytes, if one is due. The
+// replica that wrote the record stores it, and the others compute its hash.
+func (l *loop) recordApplied(size int, mine bool) {
+	l.snapshots.schedule.Applied(size)
+	if l.reads.caughtUp {
+		l.catchUpSnapshots()
+	}
+	if l.snapshots.due(l.state.Bytes(), mine) {
+		l.takeSnapshot(mine)
+	}
+}
+
+// catchUpSnapshots takes the snapshot that was missed, if that is due now.
+func (l *loop) catchUpSnapshots() {
+	if l.snapshots.catchUp(l.state.Bytes(), l.info.Exclusive) {
+		l.takeSnapshot(true)
+	}
+}
+
+// takeSnapshot begins to take a snapshot of the state as it is, beside the loop.
+func (l *loop) takeSnapshot(store bool) {
+	if !l.snapshots.begin(store) {
+		return
+	}
+	if store = store && !l.agreement.remaking; store {
+		l.snapshots.storing(l.state.Slot())
+	}
+	frozen, chains, trusted := l.state.Freeze(), l.chains.Clone(), l.agreement.newestTrusted(l.alone())
+	l.group.Go(func() error {
+		out := taken{slot: frozen.View.Slot()}
+		if store {
+			l.storeSnapshot(l.ctx, &out, frozen, chains, trusted)
+		} else {
+			out.hash, out.err = snapshot.Hash(l.ctx, frozen, chains.Last())
+			out.hashed = out.err == nil
+		}
+		select {
+		case l.snapshots.done <- out:
+		case <-l.ctx.Done():
+		}
+		return nil
+	})
+}
+
+// storeSnapshot stores a snapshot. If it can be read back, older ones are deleted that
+// are not newer than a snapshot that is trusted.
+func (r *Replica) storeSnapshot(ctx context.Context, out *taken, frozen *mvcc.Frozen, chains *record.Chains, trusted journal.Slot) {
+	written, err := snapshot.Write(ctx, r.cfg.Store, r.info.ID, frozen, chains)
+	out.hash, out.hashed, out.stored, out.err = written.Hash, written.Hashed, err == nil, err
+	if err != nil {
+		return
+	}
+	if err := written.ReadBack(ctx, r.cfg.Store); err != nil {
+		if ctx.Err() == nil {
+			r.log.Warn("snapshot cannot be read back; older ones stay", "slot", uint64(out.slot), "error", err)
+		}
+		return
+	}
+	if err := snapshot.DeleteOld(ctx, r.cfg.Store, min(out.slot, trusted)); err != nil {
+		r.log.Debug("old snapshots stay", "error", err)
+	}
+}
+
+// onSnapshot takes in that a snapshot was taken, and tells the journal of its hash if it
+// was stored.
+func (l *loop) onSnapshot(out taken) error {
+	l.snapshots.working = false
+	if out.err != nil {
+		if l.ctx.Err() == nil {
+			l.log.Warn("snapshot was not stored; it is tried again soon", "slot", uint64(out.slot), "error", out.err)
+		}
+	} else if out.stored {
+		l.log.Info("snapshot stored", "slot", uint64(out.slot))
+		l.window.control(record.Snapshot, record.SnapshotMark{Slot: out.slot, Hash: out.hash}.Append(nil))
+	}
+	if !out.hashed {
+		return nil
+	}
+	l.agreement.computed(out.slot, out.hash)
+	return l.judge(out.slot)
+}
+
+// alone says whether no other replica has written for long, or ever.
+func (l *loop) alone() bool {
+	other := l.turns.LastOther()
+	return l.info.Exclusive || other == 0 || other+record.AnchorSpan < l.state.Slot()
+}

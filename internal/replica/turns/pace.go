@@ -1,0 +1,44 @@
+package turns
+
+import (
+	"math"
+	"time"
+)
+
+// saturated is how many batches in a row must follow each other without a pause
+// before a writer asks for turns.
+const saturated = 3
+
+// Pace says whether a writer's batches follow each other without a pause. Only then
+// does it ask for turns: a writer with fewer requests is better off with the next slot
+// than with waiting for writers that have none. The zero value is ready for use.
+type Pace struct {
+	pressed  int       // batches in a row that came without a pause
+	resolved time.Time // when a batch last had its outcome
+	idle     bool      // the last batch was empty
+}
+
+// Resolved notes that a batch has its outcome.
+func (p *Pace) Resolved(now time.Time) { p.resolved = now }
+
+// Idle says whether the last batch was empty.
+func (p *Pace) Idle() bool { return p.idle }
+
+// Empty notes that an empty batch is placed. It asks for no turns.
+func (p *Pace) Empty() { p.idle = true }
+
+// Full notes that a batch with requests is placed, the first of which came at asked.
+// unresolved says that earlier batches have no outcome yet. It returns the round trip
+// in milliseconds with which the batch's record asks for turns, or 0 if it does not.
+func (p *Pace) Full(asked time.Time, unresolved bool, trip time.Duration) uint16 {
+	p.idle = false
+	if unresolved || asked.Sub(p.resolved) < trip/2 {
+		p.pressed++
+	} else {
+		p.pressed = 0
+	}
+	if p.pressed < saturated || trip == 0 {
+		return 0
+	}
+	return uint16(min(max(trip.Milliseconds(), 1), math.MaxUint16))
+}
