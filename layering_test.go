@@ -76,8 +76,16 @@ var rules = []rule{
 	{"internal/door", "stands before any HTTP server, and knows none", nil, []string{"golang.org/x/time/rate"}},
 	{"internal/weight", "counts what a text holds, whoever has it", nil, nil},
 	{"internal/pki", "certificates on disk, for whoever serves", []string{"internal/privatefile"}, nil},
-	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/controlplane/etcdlog", "internal/door", "internal/pki", "internal/privatefile"}, every},
+	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/controlplane/...", "internal/door", "internal/privatefile"}, every},
+	{"internal/controlplane/aggregation", "knows APIServices, and not who serves them to it", []string{"internal/pki"}, []string{apimachinery, clientGo, "k8s.io/kube-aggregator/..."}},
+	{"internal/controlplane/away", "translates errors, and asks no store", nil,
+		[]string{apimachinery, apiserver, clientGo, "k8s.io/apiextensions-apiserver/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
+	{"internal/controlplane/bootstrap", "is told which roles there are", nil, []string{kubeAPI, apimachinery, clientGo, "k8s.io/component-helpers/...", "golang.org/x/sync/..."}},
+	{"internal/controlplane/controllers", "reaches the store through the API alone", []string{"internal/controlplane/aggregation", "internal/controlplane/election", "internal/controlplane/identity", "internal/controlplane/roster"}, every},
+	{"internal/controlplane/election", "picks a server for any work", nil, []string{kubeAPI, apimachinery, clientGo}},
 	{"internal/controlplane/etcdlog", "comes before all of Kubernetes", nil, []string{"go.etcd.io/etcd/client/pkg/v3/logutil"}},
+	{"internal/controlplane/identity", "files of one server; knows no other, and no store", []string{"internal/pki", "internal/privatefile"}, nil},
+	{"internal/controlplane/roster", "certificates and keys in an etcd; knows no API server", nil, []string{"go.etcd.io/etcd/client/v3"}},
 
 	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/door", "internal/gateway/...", "internal/pki", "internal/privatefile"},
 		[]string{apimachinery, apiserver, clientGo, prometheus, "golang.org/x/sync/..."}},
@@ -140,7 +148,7 @@ var bans = []struct {
 	allowed []string
 	reason  string
 }{
-	{"k8s.io/kubernetes/...", []string{"internal/controlplane"}, "it takes minutes to build and has global state"},
+	{"k8s.io/kubernetes/...", []string{"internal/controlplane", "internal/controlplane/controllers"}, "it takes minutes to build and has global state"},
 	{"github.com/aws/aws-sdk-go-v2/...", []string{"internal/journal/s3log/bucket", "internal/devstore"}, "cloud SDKs belong to drivers and notifiers"},
 	{"github.com/versity/versitygw/...", []string{"internal/devstore"}, "the object store is for xb dev only"},
 	{"go.etcd.io/etcd/server/v3/...", nil, "etcd's server is for tests only"},

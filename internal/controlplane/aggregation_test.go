@@ -15,42 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/xbernetes/xbernetes/internal/controlplane/aggregation"
 	"github.com/xbernetes/xbernetes/internal/pki"
 )
-
-func TestAddressOf(t *testing.T) {
-	for raw, want := range map[string]string{
-		"https://example.com":                "https://example.com",
-		"https://example.com/":               "https://example.com",
-		"https://[::1]:8443":                 "https://[::1]:8443",
-		"":                                   "",
-		"http://example.com":                 "",
-		"https://":                           "",
-		"https://:8443":                      "",
-		"https://user:secret@example.com":    "",
-		"https://example.com/path":           "",
-		"https://example.com?a=b":            "",
-		"https://example.com#a":              "",
-		"example.com:443":                    "",
-		"https://example.com:port":           "",
-		"unix:///run/sock":                   "",
-		"https://exa\nmple.com":              "",
-		" https://example.com":               "",
-		"https://example.com/../../anything": "",
-	} {
-		u, err := addressOf(&apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AddressAnnotation: raw}}})
-		switch {
-		case want == "" && err == nil:
-			t.Errorf("%q is taken for %v", raw, u)
-		case want != "" && (err != nil || u.String() != want):
-			t.Errorf("%q: %v, %v", raw, u, err)
-		case err != nil && strings.Contains(err.Error(), "secret"):
-			t.Errorf("%q: the error repeats it: %v", raw, err)
-		}
-	}
-}
 
 // backend is an API server of somebody else's, with one namespaced kind.
 type backend struct {
@@ -112,7 +80,7 @@ func apiService(t *testing.T, s *server, address string, ca []byte) {
 	t.Helper()
 	metadata := map[string]any{"name": "v1.elsewhere.test"}
 	if address != "" {
-		metadata["annotations"] = map[string]any{AddressAnnotation: address}
+		metadata["annotations"] = map[string]any{aggregation.AddressAnnotation: address}
 	}
 	spec := map[string]any{
 		"group": "elsewhere.test", "version": "v1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100),
@@ -184,7 +152,7 @@ func TestAggregation(t *testing.T) {
 	s := startTest(t, childSettings{Addresses: []string{url}, ServerID: "aggregating", LeaderElection: fast})
 
 	apiService(t, s, "", nil)
-	if said := awaitAvailable(t, s, "False", "NoAddress"); !strings.Contains(said, AddressAnnotation) {
+	if said := awaitAvailable(t, s, "False", "NoAddress"); !strings.Contains(said, aggregation.AddressAnnotation) {
 		t.Errorf("without an address the condition says: %s", said)
 	}
 	deleteNamespace(t, s, namespace(t, s))

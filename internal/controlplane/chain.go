@@ -3,6 +3,7 @@ package controlplane
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -13,8 +14,10 @@ import (
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	"k8s.io/apiserver/pkg/util/webhook"
+	clientgoinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
@@ -22,7 +25,14 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	upstream "k8s.io/kubernetes/pkg/controlplane"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver"
+	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+
+	"github.com/xbernetes/xbernetes/internal/controlplane/aggregation"
+	"github.com/xbernetes/xbernetes/internal/controlplane/away"
+	"github.com/xbernetes/xbernetes/internal/controlplane/bootstrap"
+	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
 )
 
 const (
@@ -42,9 +52,9 @@ type chain struct {
 
 // newChain makes the API server: custom resources, behind the built-in kinds,
 // behind the aggregator. It opens the store's clients, and so needs the store.
-func newChain(p parts, log *slog.Logger) (*chain, error) {
+func newChain(cfg Config, p parts) (*chain, error) {
 	kinds := upstream.DefaultGenericAPIResourceConfigSource()
-	kinds.EnableVersions(storagemigrationv1.SchemeGroupVersion) // upstream provides it, and leaves it off
+	kinds.EnableVersions(storagemigrationv1.SchemeGroupVersion) // upstream has it, and leaves it off
 	generic, informers, storage, err := apiserver.BuildGenericConfig(p.opts,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
 		kinds, servedDefinitions, nil)
@@ -52,55 +62,69 @@ func newChain(p parts, log *slog.Logger) (*chain, error) {
 		return nil, fmt.Errorf("configure API server: %w", err)
 	}
 	adjust(generic, p.id)
-	if p.away != nil {
-		checkStore(generic, p.away)
+	if cfg.Etcd.Away != nil {
+		away.Check(generic, cfg.Etcd.Away)
 	}
-
 	client, err := kubernetes.NewForConfig(generic.LoopbackClientConfig)
 	if err != nil {
 		return nil, fmt.Errorf("make loopback client: %w", err)
 	}
 	p.tokens.live.Store(client)
 
-	resolver := webhook.NewDefaultServiceResolver()
-	native, initializers, err := apiserver.CreateConfig(p.opts, generic, informers, nil, storage, resolver, nil)
-	if err != nil {
-		return nil, fmt.Errorf("configure built-in kinds: %w", err)
-	}
-	authInfo := webhook.NewDefaultAuthenticationInfoResolverWrapper(native.ProxyTransport, generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)
-	masters := 1
-	if !p.alone {
-		masters = 2 // a CRD is given five seconds to reach the other servers
-	}
-	extensions, err := apiserver.CreateAPIExtensionsConfig(*generic, informers, initializers, p.opts, masters, resolver, authInfo)
-	if err != nil {
-		return nil, fmt.Errorf("configure custom resources: %w", err)
-	}
-	servers := &addresses{}
-	aggregator, err := apiserver.CreateAggregatorConfig(*generic, p.opts, informers, servers, native.ProxyTransport, native.PeerProxy, initializers)
-	if err != nil {
-		return nil, fmt.Errorf("configure aggregator: %w", err)
-	}
-	sayAway(native.Generic, &extensions.GenericConfig.Config, &aggregator.GenericConfig.Config)
-	sayAwayCustom(&extensions.ExtraConfig)
-	aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true // it needs Services and Endpoints; see aggregation
-
-	limit(&aggregator.GenericConfig.Config, p.watches)
-
-	server, err := link(extensions, native, aggregator, client, log)
+	servers := &aggregation.Resolver{}
+	l, err := configure(p.opts, generic, informers, storage, servers, cfg.Alone)
 	if err != nil {
 		return nil, err
 	}
-	registered := server.APIRegistrationInformers.Apiregistration().V1().APIServices().Lister()
-	servers.live.Store(&registered)
+	away.Tell(l.native.Generic, &l.extensions.GenericConfig.Config, &l.aggregator.GenericConfig.Config)
+	away.TellCustom(&l.extensions.ExtraConfig)
+	limit(&l.aggregator.GenericConfig.Config, cfg.Options.MaxWatches)
+	server, err := l.link(client, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	servers.Bind(server.APIRegistrationInformers.Apiregistration().V1().APIServices().Lister())
 	return &chain{server: server, loopback: generic.LoopbackClientConfig}, nil
+}
+
+// links are the configurations of the three servers of the chain.
+type links struct {
+	extensions *apiextensionsapiserver.Config
+	native     *apiserver.Config
+	aggregator *aggregatorapiserver.Config
+}
+
+// configure makes the configurations from the one that all three share.
+func configure(opts options.CompletedOptions, generic *genericapiserver.Config, informers clientgoinformers.SharedInformerFactory,
+	storage *serverstorage.DefaultStorageFactory, servers *aggregation.Resolver, alone bool,
+) (links, error) {
+	var l links
+	resolver := webhook.NewDefaultServiceResolver()
+	native, initializers, err := apiserver.CreateConfig(opts, generic, informers, nil, storage, resolver, nil)
+	if err != nil {
+		return l, fmt.Errorf("configure built-in kinds: %w", err)
+	}
+	l.native = native
+	authInfo := webhook.NewDefaultAuthenticationInfoResolverWrapper(native.ProxyTransport, generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)
+	masters := 1
+	if !alone {
+		masters = 2 // a CRD is given five seconds to reach the other servers
+	}
+	if l.extensions, err = apiserver.CreateAPIExtensionsConfig(*generic, informers, initializers, opts, masters, resolver, authInfo); err != nil {
+		return l, fmt.Errorf("configure custom resources: %w", err)
+	}
+	if l.aggregator, err = apiserver.CreateAggregatorConfig(*generic, opts, informers, servers, native.ProxyTransport, native.PeerProxy, initializers); err != nil {
+		return l, fmt.Errorf("configure aggregator: %w", err)
+	}
+	l.aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true // it needs Services and Endpoints; see package aggregation
+	return l, nil
 }
 
 // adjust changes what upstream derives from the host, or decides for a server
 // that has its store next door.
-func adjust(c *genericapiserver.Config, id *identity) {
+func adjust(c *genericapiserver.Config, id *identity.Identity) {
 	// Upstream hashes the host name. Two accounts may have hosts of one name.
-	c.APIServerID = "apiserver-" + id.id
+	c.APIServerID = "apiserver-" + id.ID
 	c.EffectiveVersion = released(c.EffectiveVersion)
 	// Without its store a server is not ready, yet restarting it would not help.
 	c.LivezChecks = slices.DeleteFunc(c.LivezChecks, func(h healthz.HealthChecker) bool { return h.Name() == "etcd" })
@@ -109,40 +133,19 @@ func adjust(c *genericapiserver.Config, id *identity) {
 
 // link makes the three servers from their configurations, each the delegate of
 // the next.
-func link(extensions *apiextensionsapiserver.Config, native *apiserver.Config, aggregator *aggregatorapiserver.Config,
-	client kubernetes.Interface, log *slog.Logger,
-) (*aggregatorapiserver.APIAggregator, error) {
-	notFound := notfoundhandler.New(native.Generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
-	extensionsServer, err := extensions.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
+func (l links) link(client kubernetes.Interface, log *slog.Logger) (*aggregatorapiserver.APIAggregator, error) {
+	notFound := notfoundhandler.New(l.native.Generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
+	extensions, err := l.extensions.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
 	if err != nil {
 		return nil, fmt.Errorf("make server for custom resources: %w", err)
 	}
-
-	nativeConfig := native.Complete()
-	nativeServer, err := nativeConfig.New(serverName, extensionsServer.GenericAPIServer)
+	native, err := l.serveNative(extensions.GenericAPIServer, client, log)
 	if err != nil {
-		return nil, fmt.Errorf("make server for built-in kinds: %w", err)
+		return nil, err
 	}
-	providers, err := nativeConfig.GenericStorageProviders(client.Discovery())
-	if err != nil {
-		return nil, fmt.Errorf("make storage of built-in kinds: %w", err)
-	}
-	if err := nativeServer.InstallAPIs(providers...); err != nil {
-		return nil, fmt.Errorf("install built-in kinds: %w", err)
-	}
-	if err := nativeServer.GenericAPIServer.AddPostStartHook(policyHook, func(ctx genericapiserver.PostStartHookContext) error {
-		// Nil when the server stops before it is done: a hook's error would end the process.
-		if err := ensurePolicy(ctx, client, log); err != nil && ctx.Err() == nil {
-			return err
-		}
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("add hook %s: %w", policyHook, err)
-	}
-
 	const crdsServed = true // so that every CRD gets its APIServices
-	server, err := apiserver.CreateAggregatorServer(aggregator.Complete(), nativeServer.GenericAPIServer,
-		extensionsServer.Informers.Apiextensions().V1().CustomResourceDefinitions(), crdsServed,
+	server, err := apiserver.CreateAggregatorServer(l.aggregator.Complete(), native,
+		extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(), crdsServed,
 		apiserver.DefaultGenericAPIServicePriorities())
 	if err != nil {
 		return nil, fmt.Errorf("make aggregator: %w", err)
@@ -151,12 +154,49 @@ func link(extensions *apiextensionsapiserver.Config, native *apiserver.Config, a
 	return server, nil
 }
 
+// serveNative makes the server of the built-in kinds, which brings the RBAC roles
+// into being once it runs.
+func (l links) serveNative(delegate genericapiserver.DelegationTarget, client kubernetes.Interface, log *slog.Logger) (*genericapiserver.GenericAPIServer, error) {
+	config := l.native.Complete()
+	native, err := config.New(serverName, delegate)
+	if err != nil {
+		return nil, fmt.Errorf("make server for built-in kinds: %w", err)
+	}
+	providers, err := config.GenericStorageProviders(client.Discovery())
+	if err != nil {
+		return nil, fmt.Errorf("make storage of built-in kinds: %w", err)
+	}
+	if err := native.InstallAPIs(providers...); err != nil {
+		return nil, fmt.Errorf("install built-in kinds: %w", err)
+	}
+	if err := native.GenericAPIServer.AddPostStartHook(policyHook, func(ctx genericapiserver.PostStartHookContext) error {
+		// Nil when the server stops before the roles are there: a hook's error would end the process.
+		if err := bootstrap.Ensure(ctx, client, defaultPolicy(), log); err != nil && ctx.Err() == nil {
+			return err
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("add hook %s: %w", policyHook, err)
+	}
+	return native.GenericAPIServer, nil
+}
+
+// defaultPolicy is Kubernetes' own.
+func defaultPolicy() bootstrap.Policy {
+	return bootstrap.Policy{
+		ClusterRoles:        append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...),
+		ClusterRoleBindings: append(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()...),
+		Roles:               slices.Concat(slices.Collect(maps.Values(bootstrappolicy.NamespaceRoles()))...),
+		RoleBindings:        slices.Concat(slices.Collect(maps.Values(bootstrappolicy.NamespaceRoleBindings()))...),
+	}
+}
+
 // advertisedIP is an address for the records of the API server; nothing connects to it.
 func advertisedIP(listen net.Addr) net.IP {
 	if tcp, ok := listen.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
 		return tcp.IP
 	}
-	for _, s := range interfaceIPs() {
+	for _, s := range identity.InterfaceIPs() {
 		return net.ParseIP(s)
 	}
 	return net.IPv4(127, 0, 0, 1)

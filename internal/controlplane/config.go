@@ -8,7 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"time"
+
+	"github.com/xbernetes/xbernetes/internal/controlplane/election"
+	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
 )
 
 // Endpoint says where the etcd v3 API is served. Exactly one of Addresses and
@@ -60,43 +64,23 @@ type Config struct {
 	// as established at once, and not after the five seconds in which it reaches
 	// the others.
 	Alone bool
-	// LeaderElection paces the election among servers on one store.
-	LeaderElection LeaderElection
+	// LeaderElection paces the lease by which one of the servers on a store runs the
+	// controllers: 120s, 80s and 40s when zero. Longer times mean fewer writes to the
+	// store, and a longer pause when the leader is killed for good. A leader that
+	// stops cleanly hands over at once, and one that is killed and comes back goes on
+	// at once.
+	LeaderElection election.Pace
 	// Options are passed on to the API server.
 	Options Options
-}
-
-// LeaderElection paces the lease by which one of several servers runs the
-// controllers. Longer times mean fewer writes to the store, and a longer pause
-// when the leader is killed for good. A leader that stops cleanly hands over at
-// once, and one that is killed and comes back goes on at once.
-type LeaderElection struct {
-	// Lease is how long others wait before they take over; 120s when zero.
-	Lease time.Duration
-	// Renew is how long the leader tries to renew before it gives up; 80s when zero.
-	Renew time.Duration
-	// Retry is the time between renewals, one write to the store each; 40s when zero.
-	Retry time.Duration
 }
 
 // Options are those settings of kube-apiserver that make sense here, under the
 // names of its flags. On a store with several servers all of them should agree.
 type Options struct {
-	// EncryptionProviderConfig is a file with an EncryptionConfiguration; it is
-	// read again when it changes. Every server on a store needs the same keys.
-	EncryptionProviderConfig string
-	// AuditPolicyFile and AuditLogPath switch the audit log on; path - is stdout.
-	AuditPolicyFile, AuditLogPath string
-	// AuditWebhookConfigFile is a kubeconfig for an audit webhook.
-	AuditWebhookConfigFile string
-	// AuthenticationConfig is a file with an AuthenticationConfiguration (OIDC,
-	// JWT issuers, anonymous access).
-	AuthenticationConfig string
-	// AuthorizationConfig is a file with an AuthorizationConfiguration (webhooks
-	// beside RBAC). RBAC alone when empty.
-	AuthorizationConfig string
-	// AdmissionControlConfig is a file with an AdmissionConfiguration.
-	AdmissionControlConfig string
+	Files
+	// AuditLogPath receives the audit log, if there is an AuditPolicyFile; path -
+	// is stdout.
+	AuditLogPath string
 	// EnableAdmissionPlugins and DisableAdmissionPlugins adjust the default set.
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 	// FeatureGates switches features by name.
@@ -124,6 +108,41 @@ type Options struct {
 	Verbosity int
 }
 
+// Files are configuration files of the API server. Any of them may be empty.
+type Files struct {
+	// EncryptionProviderConfig is a file with an EncryptionConfiguration; it is
+	// read again when it changes. Every server on a store needs the same keys.
+	EncryptionProviderConfig string
+	// AuditPolicyFile switches the audit log on.
+	AuditPolicyFile string
+	// AuditWebhookConfigFile is a kubeconfig for an audit webhook.
+	AuditWebhookConfigFile string
+	// AuthenticationConfig is a file with an AuthenticationConfiguration (OIDC,
+	// JWT issuers, anonymous access).
+	AuthenticationConfig string
+	// AuthorizationConfig is a file with an AuthorizationConfiguration (webhooks
+	// beside RBAC). RBAC alone when empty.
+	AuthorizationConfig string
+	// AdmissionControlConfig is a file with an AdmissionConfiguration.
+	AdmissionControlConfig string
+}
+
+// check reports a file that cannot be read, before anything is changed.
+func (f Files) check() error {
+	for _, name := range []string{
+		f.EncryptionProviderConfig, f.AuditPolicyFile, f.AuditWebhookConfigFile,
+		f.AuthenticationConfig, f.AuthorizationConfig, f.AdmissionControlConfig,
+	} {
+		if name == "" {
+			continue
+		}
+		if _, err := os.ReadFile(name); err != nil {
+			return fmt.Errorf("read configuration file: %w", err)
+		}
+	}
+	return nil
+}
+
 // DefaultIssuer issues service-account tokens unless Options name another.
 const DefaultIssuer = "https://kubernetes.default.svc"
 
@@ -135,50 +154,37 @@ const (
 
 // withDefaults fills in what was left empty and checks the rest.
 func (c Config) withDefaults() (Config, error) {
-	if (len(c.Etcd.Addresses) == 0) == (c.Etcd.Dial == nil) {
-		return c, errors.New("set exactly one of the etcd addresses and the in-process etcd dialer")
-	}
-	if c.DataDir == "" {
-		return c, errors.New("no data directory: set one, it keeps this server's CA and keys")
-	}
-	if c.Etcd.Prefix == "" {
-		c.Etcd.Prefix = "/registry"
-	}
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:6443"
-	}
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		return c, fmt.Errorf("parse listen address %q (want host:port): %w", c.Listen, err)
-	}
-	if c.AdvertiseURL != "" {
-		if u, err := url.Parse(c.AdvertiseURL); err != nil || u.Scheme != "https" || u.Host == "" {
-			return c, fmt.Errorf("advertised URL %q is not of the form https://host:port", c.AdvertiseURL)
-		}
-	}
-	if c.ServerID != "" && !validServerID(c.ServerID) {
-		return c, fmt.Errorf("server id %q is not a DNS label of at most 40 characters (a-z, 0-9, -)", c.ServerID)
-	}
-	if c.ContextName == "" {
-		c.ContextName = "xb"
-	}
+	c.Etcd.Prefix = cmp.Or(c.Etcd.Prefix, "/registry")
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:6443")
+	c.ContextName = cmp.Or(c.ContextName, "xb")
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	if c.Options.ServiceAccountIssuer == "" {
-		c.Options.ServiceAccountIssuer = DefaultIssuer
-	}
-	if c.Options.EventTTL == 0 {
-		c.Options.EventTTL = time.Hour
-	}
+	c.Options.ServiceAccountIssuer = cmp.Or(c.Options.ServiceAccountIssuer, DefaultIssuer)
+	c.Options.EventTTL = cmp.Or(c.Options.EventTTL, time.Hour)
 	c.Options.MaxConnections = cmp.Or(c.Options.MaxConnections, DefaultMaxConnections)
 	c.Options.MaxWatches = cmp.Or(c.Options.MaxWatches, DefaultMaxWatches)
-	le := &c.LeaderElection
-	if *le == (LeaderElection{}) {
-		*le = LeaderElection{Lease: 120 * time.Second, Renew: 80 * time.Second, Retry: 40 * time.Second}
+	c.LeaderElection = cmp.Or(c.LeaderElection, election.Pace{Lease: 120 * time.Second, Renew: 80 * time.Second, Retry: 40 * time.Second})
+	return c, c.check()
+}
+
+func (c Config) check() error {
+	if (len(c.Etcd.Addresses) == 0) == (c.Etcd.Dial == nil) {
+		return errors.New("set exactly one of the etcd addresses and the in-process etcd dialer")
 	}
-	// client-go jitters the retry by up to 1.2.
-	if le.Retry <= 0 || float64(le.Renew) <= 1.2*float64(le.Retry) || le.Lease <= le.Renew {
-		return c, fmt.Errorf("leader election wants lease > renew > 1.2 × retry > 0, not %s, %s, %s", le.Lease, le.Renew, le.Retry)
+	if c.DataDir == "" {
+		return errors.New("no data directory: set one, it keeps this server's CA and keys")
 	}
-	return c, nil
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return fmt.Errorf("parse listen address %q (want host:port): %w", c.Listen, err)
+	}
+	if c.AdvertiseURL != "" {
+		if u, err := url.Parse(c.AdvertiseURL); err != nil || u.Scheme != "https" || u.Host == "" {
+			return fmt.Errorf("advertised URL %q is not of the form https://host:port", c.AdvertiseURL)
+		}
+	}
+	if c.ServerID != "" && !identity.ValidID(c.ServerID) {
+		return fmt.Errorf("server id %q is not a DNS label of at most 40 characters (a-z, 0-9, -)", c.ServerID)
+	}
+	return c.LeaderElection.Check()
 }

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -23,6 +24,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/xbernetes/xbernetes/internal/controlplane/election"
+	"github.com/xbernetes/xbernetes/internal/controlplane/roster"
 )
 
 func testEtcd(t *testing.T, listen string) string {
@@ -119,7 +123,7 @@ func TestRestartKeepsIdentity(t *testing.T) {
 func leads(t *testing.T, s *server, id string) {
 	t.Helper()
 	until(t, id+" leads", func(ctx context.Context) (bool, error) {
-		l, err := s.client.CoordinationV1().Leases("kube-system").Get(ctx, controllersLease, metav1.GetOptions{})
+		l, err := s.client.CoordinationV1().Leases("kube-system").Get(ctx, election.Lease, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -150,7 +154,7 @@ func TestControllersMoveWhenTheLeaderIsKilled(t *testing.T) {
 
 // With a lease far longer than the test: nobody waits for it to run out.
 func TestControllersMoveAtOnce(t *testing.T) {
-	slow := LeaderElection{Lease: time.Hour, Renew: 30 * time.Minute, Retry: 20 * time.Minute}
+	slow := election.Pace{Lease: time.Hour, Renew: 30 * time.Minute, Retry: 20 * time.Minute}
 	url := testEtcd(t, "127.0.0.1:0")
 	ca := childSettings{Addresses: []string{url}, DataDir: t.TempDir(), ServerID: "a", LeaderElection: slow}
 	a := startTest(t, ca)
@@ -308,7 +312,7 @@ resources:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startTest(t, childSettings{Addresses: []string{url}, Options: Options{EncryptionProviderConfig: file}})
+	s := startTest(t, childSettings{Addresses: []string{url}, Options: Options{Files: Files{EncryptionProviderConfig: file}}})
 	const word = "swordfish-in-clear-text"
 	if _, err := s.client.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"word": word},
@@ -332,11 +336,12 @@ resources:
 		t.Fatalf("secret through the API: %v, %v", got, err)
 	}
 	// The roster is never encrypted, and holds nothing to hide.
-	resp, err = client.Get(t.Context(), rosterPrefix, clientv3.WithPrefix())
+	resp, err = client.Get(t.Context(), roster.Prefix, clientv3.WithPrefix())
 	if err != nil || len(resp.Kvs) != 1 {
 		t.Fatalf("roster: %v, %v", resp, err)
 	}
-	if m, err := decodeMember(resp.Kvs[0].Value); err != nil || bytes.Contains(resp.Kvs[0].Value, []byte("PRIVATE")) || len(m.ServiceAccountKeys) != 1 {
+	var m roster.Member
+	if err := json.Unmarshal(resp.Kvs[0].Value, &m); err != nil || bytes.Contains(resp.Kvs[0].Value, []byte("PRIVATE")) || len(m.ServiceAccountKeys) != 1 {
 		t.Fatalf("roster entry: %v, %v", m, err)
 	}
 	if block, _ := pem.Decode(s.config.CAData); block == nil {

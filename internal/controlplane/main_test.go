@@ -30,6 +30,8 @@ import (
 	"k8s.io/component-base/cli"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/xbernetes/xbernetes/internal/controlplane/election"
 )
 
 // childConfig carries a Config to a copy of the test binary that runs it: a
@@ -66,7 +68,7 @@ type childSettings struct {
 	DataDir        string
 	Listen         string
 	ServerID       string
-	LeaderElection LeaderElection
+	LeaderElection election.Pace
 	Options        Options
 }
 
@@ -275,7 +277,7 @@ var (
 )
 
 // fast makes an election that does not keep a test waiting.
-var fast = LeaderElection{Lease: 6 * time.Second, Renew: 4 * time.Second, Retry: time.Second}
+var fast = election.Pace{Lease: 6 * time.Second, Renew: 4 * time.Second, Retry: time.Second}
 
 // servers returns the shared pair, starting it at the first call.
 func servers(t *testing.T) *pair {

@@ -36,20 +36,22 @@ func TestOptionsArePassedOn(t *testing.T) {
 	s := startTest(t, childSettings{
 		Addresses: []string{testEtcd(t, "127.0.0.1:0")},
 		Options: Options{
-			AuditPolicyFile: file("policy.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {level: Metadata, resources: [{group: '', resources: [configmaps]}]}\n"),
-			AuditLogPath:    audit,
-			AuthenticationConfig: file("authn.yaml", `
+			Files: Files{
+				AuditPolicyFile: file("policy.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {level: Metadata, resources: [{group: '', resources: [configmaps]}]}\n"),
+				AuthenticationConfig: file("authn.yaml", `
 apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
 anonymous: {enabled: false}
 `),
-			AuthorizationConfig: file("authz.yaml", `
+				AuthorizationConfig: file("authz.yaml", `
 apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration
 authorizers:
 - {type: AlwaysAllow, name: alwaysallow}
 - {type: RBAC, name: rbac}
 `),
+			},
+			AuditLogPath:            audit,
 			DisableAdmissionPlugins: []string{"ValidatingAdmissionPolicy"},
 			RuntimeConfig:           map[string]string{"coordination.k8s.io/v1beta1": "true"},
 			FeatureGates:            map[string]bool{"CoordinatedLeaderElection": false},
@@ -98,8 +100,8 @@ func TestBadOptionIsNamed(t *testing.T) {
 		want    string
 	}{
 		"gate":       {Options{FeatureGates: map[string]bool{"NoSuchGate": true}}, "NoSuchGate"},
-		"encryption": {Options{EncryptionProviderConfig: "/nonexistent/encryption.yaml"}, "/nonexistent/encryption.yaml"},
-		"audit":      {Options{AuditPolicyFile: "/nonexistent/audit.yaml", AuditLogPath: "-"}, "/nonexistent/audit.yaml"},
+		"encryption": {Options{Files: Files{EncryptionProviderConfig: "/nonexistent/encryption.yaml"}}, "/nonexistent/encryption.yaml"},
+		"audit":      {Options{Files: Files{AuditPolicyFile: "/nonexistent/audit.yaml"}, AuditLogPath: "-"}, "/nonexistent/audit.yaml"},
 		"admission":  {Options{EnableAdmissionPlugins: []string{"NoSuchPlugin"}}, "NoSuchPlugin"},
 	} {
 		t.Run(name, func(t *testing.T) {

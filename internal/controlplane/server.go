@@ -21,6 +21,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
+
+	"github.com/xbernetes/xbernetes/internal/controlplane/controllers"
+	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
+	"github.com/xbernetes/xbernetes/internal/controlplane/roster"
 )
 
 // controllersGrace bounds how long a stop waits for the controllers.
@@ -94,7 +98,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.phase, err = bridgeKlog(s.log, s.cfg.Options.Verbosity, s.cfg.Etcd.Away); err != nil {
 		return err
 	}
-	if err := s.cfg.Options.checkFiles(); err != nil {
+	if err := s.cfg.Options.Files.check(); err != nil {
 		return err
 	}
 	if err := setGlobals(s.cfg.Options); err != nil {
@@ -104,28 +108,39 @@ func (s *Server) Run(ctx context.Context) error {
 	defer fail(nil)
 	defer context.AfterFunc(ctx, func() { s.phase.Store(phaseStopping) })()
 	catchFatal(fail)
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	if errors.Is(context.Cause(ctx), errGaveUp) {
+		return errGaveUp
+	}
+	return nil
+}
 
+// open opens the listener, the data directory and the store's client, and serves.
+func (s *Server) open(ctx context.Context) error {
 	ln, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s (is another server running there?): %w", s.cfg.Listen, err)
 	}
 	defer ln.Close() // again, after a clean stop
-	id, err := openIdentity(s.cfg.DataDir, s.cfg.ServerID, servingNames(ln.Addr(), s.cfg.AdvertiseURL, s.cfg.ExtraSANs))
+	id, err := identity.Open(s.cfg.DataDir, s.cfg.ServerID, identity.ServingNames(ln.Addr(), s.cfg.AdvertiseURL, s.cfg.ExtraSANs))
 	if err != nil {
 		return err
 	}
-	defer id.close()
-
+	defer id.Close()
 	etcd, err := s.cfg.Etcd.client()
 	if err != nil {
 		return err
 	}
 	defer etcd.Close() //nolint:errcheck // nothing is lost
-	p := parts{ln: ln, id: id, alone: s.cfg.Alone, roster: newRoster(etcd, id, s.log), tokens: &tokenGetter{}, away: s.cfg.Etcd.Away, watches: s.cfg.Options.MaxWatches}
+
+	self := roster.Member{CA: id.CA.CertPEM, ServiceAccountKeys: [][]byte{id.ServiceAccountPub}}
+	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}}
 	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
 		return err
 	}
-	if err := p.roster.join(ctx, s.cfg.Etcd.String()); err != nil {
+	if err := p.roster.Join(ctx, s.cfg.Etcd.String()); err != nil {
 		if ctx.Err() != nil {
 			return nil // told to stop while waiting for the store
 		}
@@ -136,26 +151,16 @@ func (s *Server) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.serve(ctx, p); err != nil {
-		return err
-	}
-	if errors.Is(context.Cause(ctx), errGaveUp) {
-		return errGaveUp
-	}
-	return nil
+	return s.serve(ctx, p)
 }
 
 // parts are what a server is made of once it knows who it is.
 type parts struct {
 	ln     net.Listener
-	id     *identity
-	alone  bool
-	roster *roster
+	id     *identity.Identity
+	roster *roster.Roster
 	tokens *tokenGetter
 	opts   options.CompletedOptions
-	away   func() error // why the store does not answer; may be nil
-	// watches is how many long-running requests callers may have.
-	watches int
 }
 
 // serve builds and runs everything that sits on the store. What runs stops in
@@ -166,7 +171,7 @@ func (s *Server) serve(ctx context.Context, p parts) error {
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 
-	api, err := newChain(p, s.log)
+	api, err := newChain(s.cfg, p)
 	if err != nil {
 		return err
 	}
@@ -176,7 +181,7 @@ func (s *Server) serve(ctx context.Context, p parts) error {
 	}
 
 	s.mu.Lock()
-	s.id, s.url, s.loopback = p.id.id, s.clientURL(p.ln.Addr()), api.loopback
+	s.id, s.url, s.loopback = p.id.ID, s.clientURL(p.ln.Addr()), api.loopback
 	s.mu.Unlock()
 
 	g, running := errgroup.WithContext(ctx)
@@ -193,14 +198,14 @@ func (s *Server) serve(ctx context.Context, p parts) error {
 	g.Go(func() error { return p.roster.Run(running) })
 	g.Go(func() error {
 		defer stopServing()
-		return s.operate(running, &controllers{config: api.loopback, id: p.id, roster: p.roster, log: s.log})
+		return s.operate(running, &controllers.Set{Loopback: api.loopback, Identity: p.id, Roster: p.roster, Definitions: servedDefinitions, Log: s.log})
 	})
 	return g.Wait()
 }
 
 // operate waits for the API to be up, says so, and runs the controllers.
-func (s *Server) operate(ctx context.Context, c *controllers) error {
-	client, err := kubernetes.NewForConfig(c.config)
+func (s *Server) operate(ctx context.Context, c *controllers.Set) error {
+	client, err := kubernetes.NewForConfig(c.Loopback)
 	if err != nil {
 		return fmt.Errorf("make loopback client: %w", err)
 	}
@@ -208,10 +213,10 @@ func (s *Server) operate(ctx context.Context, c *controllers) error {
 		return nil
 	}
 	url := s.URL()
-	if err := writeKubeconfig(s.KubeconfigFile(), s.cfg.ContextName, url, c.id.ca.CertPEM, c.id.admin.CertPEM, c.id.admin.KeyPEM); err != nil {
+	if err := writeKubeconfig(s.KubeconfigFile(), s.cfg.ContextName, url, c.Identity.CA.CertPEM, c.Identity.Admin.CertPEM, c.Identity.Admin.KeyPEM); err != nil {
 		return err
 	}
-	s.log.Info("serving the Kubernetes API", "url", url, "kubeconfig", s.KubeconfigFile(), "server", c.id.id)
+	s.log.Info("serving the Kubernetes API", "url", url, "kubeconfig", s.KubeconfigFile(), "server", c.Identity.ID)
 	close(s.ready)
 	s.phase.CompareAndSwap(phaseStarting, phaseServing)
 

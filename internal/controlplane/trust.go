@@ -1,41 +1,54 @@
 package controlplane
 
 import (
+	"context"
 	"crypto/x509"
-	"maps"
-	"slices"
 
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/xbernetes/xbernetes/internal/controlplane/roster"
 )
 
-// newTrust combines self and the other members, which have been checked by
-// decodeMember. A server always trusts itself, as it is now, whatever the store
-// says about it. The order depends on ids alone, so that all servers with one
-// roster make the same bundle.
-func newTrust(id string, self member, members map[string]member) *trust {
-	all := maps.Clone(members)
-	if all == nil {
-		all = map[string]member{}
-	}
-	all[id] = self
-	t := &trust{roots: x509.NewCertPool()}
-	seen := map[string]bool{}
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		m := all[id]
-		t.bundle = append(t.bundle, m.CA...)
-		if cert, err := parseCertificate(m.CA); err == nil {
-			t.roots.AddCert(cert)
-		}
-		for _, pem := range m.ServiceAccountKeys {
-			if k, err := parsePublicKey(pem); err == nil && !seen[k.KeyID] {
-				seen[k.KeyID] = true
-				t.keys = append(t.keys, k)
-			}
-		}
-	}
-	return t
+// clientCAs are the CAs whose client certificates this server accepts: those of
+// all servers in the roster.
+type clientCAs struct{ *roster.Roster }
+
+var _ dynamiccertificates.CAContentProvider = clientCAs{}
+
+func (clientCAs) Name() string                                 { return "xbernetes-roster" }
+func (c clientCAs) AddListener(l dynamiccertificates.Listener) { c.Listen(l.Enqueue) }
+func (c clientCAs) CurrentCABundleContent() []byte             { t, _ := c.Current(); return t.Bundle }
+func (c clientCAs) VerifyOptions() (opts x509.VerifyOptions, ok bool) {
+	t, _ := c.Current()
+	return x509.VerifyOptions{Roots: t.Roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 }
 
-func sameKeys(a, b []serviceaccount.PublicKey) bool {
-	return slices.EqualFunc(a, b, func(x, y serviceaccount.PublicKey) bool { return x.KeyID == y.KeyID })
+// tokenKeys are the keys that verify service-account tokens: those of all servers
+// in the roster.
+type tokenKeys struct{ *roster.Roster }
+
+var _ serviceaccount.PublicKeysGetter = tokenKeys{}
+
+func (k tokenKeys) AddListener(l serviceaccount.Listener) { k.Listen(l.Enqueue) }
+
+// GetCacheAgeMaxSeconds is short, because a server that joins signs at once.
+func (tokenKeys) GetCacheAgeMaxSeconds() int { return 60 }
+
+// GetPublicKeys returns the keys with that id, or all if it is empty.
+func (k tokenKeys) GetPublicKeys(ctx context.Context, id string) []serviceaccount.PublicKey {
+	found := k.all()
+	if id != "" {
+		found = k.Find(ctx, id)
+	}
+	keys := make([]serviceaccount.PublicKey, 0, len(found))
+	for _, key := range found {
+		keys = append(keys, serviceaccount.PublicKey{KeyID: key.ID, PublicKey: key.Public})
+	}
+	return keys
+}
+
+func (k tokenKeys) all() []roster.Key {
+	t, _ := k.Current()
+	return t.Keys
 }

@@ -3,9 +3,6 @@ package controlplane
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -23,6 +20,10 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/xbernetes/xbernetes/internal/controlplane/election"
+	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
+	"github.com/xbernetes/xbernetes/internal/controlplane/roster"
 )
 
 func TestConfigIsChecked(t *testing.T) {
@@ -38,8 +39,8 @@ func TestConfigIsChecked(t *testing.T) {
 		"listen":         {func(c *Config) { c.Listen = "6443" }, `"6443"`},
 		"advertise":      {func(c *Config) { c.AdvertiseURL = "http://x" }, "https://host:port"},
 		"id":             {func(c *Config) { c.ServerID = "Not_A_Label" }, "DNS label"},
-		"election":       {func(c *Config) { c.LeaderElection = LeaderElection{Lease: 1, Renew: 2, Retry: 3} }, "lease > renew"},
-		"election retry": {func(c *Config) { c.LeaderElection = LeaderElection{Lease: 12, Renew: 11, Retry: 10} }, "lease > renew"},
+		"election":       {func(c *Config) { c.LeaderElection = election.Pace{Lease: 1, Renew: 2, Retry: 3} }, "lease > renew"},
+		"election retry": {func(c *Config) { c.LeaderElection = election.Pace{Lease: 12, Renew: 11, Retry: 10} }, "lease > renew"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := good
@@ -52,86 +53,28 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-func testIdentity(t *testing.T, serverID string) *identity {
+func testIdentity(t *testing.T, serverID string) *identity.Identity {
 	t.Helper()
-	id, err := openIdentity(t.TempDir(), serverID, []string{"localhost", "127.0.0.1"})
+	id, err := identity.Open(t.TempDir(), serverID, []string{"localhost", "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(id.close)
+	t.Cleanup(id.Close)
 	return id
-}
-
-func TestIdentityIsReissuedWhereItMust(t *testing.T) {
-	dir := t.TempDir()
-	open := func(sans ...string) *identity {
-		t.Helper()
-		id, err := openIdentity(dir, "", sans)
-		if err != nil {
-			t.Fatal(err)
-		}
-		id.close()
-		return id
-	}
-	first := open("localhost")
-	if !validServerID(first.id) {
-		t.Fatalf("made up the server id %q", first.id)
-	}
-	again := open("localhost")
-	if again.id != first.id || !bytes.Equal(again.serving.CertPEM, first.serving.CertPEM) {
-		t.Fatal("a second start made a new identity")
-	}
-	wider := open("localhost", "api.example.org")
-	if bytes.Equal(wider.serving.CertPEM, first.serving.CertPEM) {
-		t.Fatal("the serving certificate was not issued again for a new name")
-	}
-	if !bytes.Equal(wider.ca.CertPEM, first.ca.CertPEM) || !bytes.Equal(wider.admin.CertPEM, first.admin.CertPEM) {
-		t.Fatal("a new name changed more than the serving certificate")
-	}
-	// A crash between the key and the certificate.
-	if err := os.Remove(filepath.Join(dir, "pki/admin.crt")); err != nil {
-		t.Fatal(err)
-	}
-	if id := open("localhost"); bytes.Equal(id.admin.CertPEM, first.admin.CertPEM) {
-		t.Fatal("the administrator's certificate was not made again")
-	}
-	// A key that is gone is not made up for: it is a CA, people trust it.
-	if err := os.Remove(filepath.Join(dir, "pki/ca.key")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openIdentity(dir, "", nil); err == nil || !strings.Contains(err.Error(), "ca.crt") {
-		t.Fatalf("CA without its key: %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "server-id"), []byte("Bad Id"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openIdentity(dir, "", nil); err == nil || !strings.Contains(err.Error(), "server-id") {
-		t.Fatalf("corrupt server id: %v", err)
-	}
-}
-
-func TestUnwritableDataDirectory(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openIdentity(filepath.Join(file, "data"), "", nil); err == nil || !strings.Contains(err.Error(), "create data directory") {
-		t.Fatalf("data directory below a file: %v", err)
-	}
 }
 
 func TestKubeconfigReplacesTheFile(t *testing.T) {
 	id := testIdentity(t, "x")
 	file := filepath.Join(t.TempDir(), "deep", "config")
 	for range 2 {
-		if err := writeKubeconfig(file, "mine", "https://127.0.0.1:1", id.ca.CertPEM, id.admin.CertPEM, id.admin.KeyPEM); err != nil {
+		if err := writeKubeconfig(file, "mine", "https://127.0.0.1:1", id.CA.CertPEM, id.Admin.CertPEM, id.Admin.KeyPEM); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chmod(file, 0o644); err != nil { // the next write must not keep that
 			t.Fatal(err)
 		}
 	}
-	if err := writeKubeconfig(file, "mine", "https://127.0.0.1:2", id.ca.CertPEM, id.admin.CertPEM, id.admin.KeyPEM); err != nil {
+	if err := writeKubeconfig(file, "mine", "https://127.0.0.1:2", id.CA.CertPEM, id.Admin.CertPEM, id.Admin.KeyPEM); err != nil {
 		t.Fatal(err)
 	}
 	fi, err := os.Stat(file)
@@ -151,42 +94,10 @@ func TestKubeconfigReplacesTheFile(t *testing.T) {
 	}
 }
 
-func TestTrustIsTheUnion(t *testing.T) {
-	a, b := testIdentity(t, "a"), testIdentity(t, "b")
-	of := func(id *identity) member {
-		return member{CA: id.ca.CertPEM, ServiceAccountKeys: [][]byte{id.serviceAccountPub}}
-	}
-	members := map[string]member{"a": of(a), "b": of(b)}
-	atA, atB := newTrust("a", of(a), members), newTrust("b", of(b), members)
-	if diff := cmp.Diff(string(atA.bundle), string(atB.bundle)); diff != "" {
-		t.Fatalf("bundles differ: %s", diff)
-	}
-	for _, id := range []*identity{a, b} {
-		block, _ := pem.Decode(id.admin.CertPEM)
-		admin, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := admin.Verify(x509.VerifyOptions{Roots: atA.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-			t.Errorf("administrator of %s: %v", id.id, err)
-		}
-		if keys := atA.find(keyID(t, id)); len(keys) != 1 {
-			t.Errorf("keys of %s: %v", id.id, keys)
-		}
-	}
-	alone := newTrust("a", of(a), map[string]member{"a": of(b)}) // the store has it wrong
-	if keys := alone.find(keyID(t, a)); len(keys) != 1 || !bytes.Equal(alone.bundle, a.ca.CertPEM) {
-		t.Error("a server must trust itself, whatever the store says")
-	}
-	if keys := alone.find(keyID(t, b)); len(keys) != 0 {
-		t.Error("a key that nobody published is trusted")
-	}
-}
-
 // keyID is the id that upstream gives to a server's signing key.
-func keyID(t *testing.T, id *identity) string {
+func keyID(t *testing.T, id *identity.Identity) string {
 	t.Helper()
-	key, err := keyutil.ParsePrivateKeyPEM(id.serviceAccountKey)
+	key, err := keyutil.ParsePrivateKeyPEM(id.ServiceAccountKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,10 +117,10 @@ func TestRoster(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil))
-	join := func(id *identity) *roster {
+	join := func(id *identity.Identity) *roster.Roster {
 		t.Helper()
-		r := newRoster(client, id, logger)
-		if err := r.join(ctx, "etcd"); err != nil {
+		r := roster.New(client, id.ID, roster.Member{CA: id.CA.CertPEM, ServiceAccountKeys: [][]byte{id.ServiceAccountPub}}, logger)
+		if err := r.Join(ctx, "etcd"); err != nil {
 			t.Fatal(err)
 		}
 		return r
@@ -226,85 +137,44 @@ func TestRoster(t *testing.T) {
 	}()
 
 	// B's key is found at once, by asking, and stays found through the watch.
-	_, changed := atA.current()
+	_, changed := atA.Current()
 	join(b)
-	if keys := atA.tokenKeys().GetPublicKeys(ctx, keyID(t, b)); len(keys) != 1 {
+	if keys := (tokenKeys{atA}).GetPublicKeys(ctx, keyID(t, b)); len(keys) != 1 {
 		t.Fatalf("keys of B at A: %v", keys)
 	}
 	<-changed
 
 	// Joining again writes nothing.
-	before, err := client.Get(ctx, rosterPrefix+"b")
+	before, err := client.Get(ctx, roster.Prefix+"b")
 	if err != nil {
 		t.Fatal(err)
 	}
 	join(b)
-	after, err := client.Get(ctx, rosterPrefix+"b")
+	after, err := client.Get(ctx, roster.Prefix+"b")
 	if err != nil || after.Header.Revision != before.Header.Revision {
 		t.Fatalf("joining again moved the store from %d to %d, %v", before.Header.Revision, after.Header.Revision, err)
 	}
 
 	// Garbage is reported, and trusted by nobody; taking an entry out revokes it.
-	_, changed = atA.current()
-	if _, err := client.Put(ctx, rosterPrefix+"b", `{"ca":"Z2FyYmFnZQ=="}`); err != nil {
+	_, changed = atA.Current()
+	if _, err := client.Put(ctx, roster.Prefix+"b", `{"ca":"Z2FyYmFnZQ=="}`); err != nil {
 		t.Fatal(err)
 	}
 	<-changed
-	if trust, _ := atA.current(); len(trust.keys) != 1 {
-		t.Fatalf("trusted with garbage in the roster: %v", trust.keys)
+	if trust, _ := atA.Current(); len(trust.Keys) != 1 {
+		t.Fatalf("trusted with garbage in the roster: %v", trust.Keys)
 	}
-	_, changed = atA.current()
+	_, changed = atA.Current()
 	join(b)
 	<-changed
-	_, changed = atA.current()
-	if _, err := client.Delete(ctx, rosterPrefix+"b"); err != nil {
+	_, changed = atA.Current()
+	if _, err := client.Delete(ctx, roster.Prefix+"b"); err != nil {
 		t.Fatal(err)
 	}
 	<-changed
-	if trust, _ := atA.current(); len(trust.keys) != 1 || !bytes.Equal(trust.bundle, a.ca.CertPEM) {
-		t.Fatalf("trusted after removal: %v", trust.keys)
+	if trust, _ := atA.Current(); len(trust.Keys) != 1 || !bytes.Equal(trust.Bundle, a.CA.CertPEM) {
+		t.Fatalf("trusted after removal: %v", trust.Keys)
 	}
-}
-
-func FuzzDecodeMember(f *testing.F) {
-	id, err := openIdentity(f.TempDir(), "x", nil)
-	if err != nil {
-		f.Fatal(err)
-	}
-	id.close()
-	good, err := json.Marshal(member{CA: id.ca.CertPEM, ServiceAccountKeys: [][]byte{id.serviceAccountPub}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	leaf, err := json.Marshal(member{CA: id.serving.CertPEM})
-	if err != nil {
-		f.Fatal(err)
-	}
-	if _, err := decodeMember(leaf); err == nil {
-		f.Fatal("a certificate that is no CA was taken for one")
-	}
-	f.Add(good)
-	f.Add(leaf)
-	f.Add([]byte(`{}`))
-	f.Add([]byte(`{"ca":null,"serviceAccountKeys":["AAAA"]}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := decodeMember(b)
-		if err != nil {
-			return
-		}
-		// What decodes can be trusted, and comes back the same.
-		tr := newTrust("other", m, map[string]member{"m": m})
-		if len(tr.bundle) == 0 || len(tr.keys) > len(m.ServiceAccountKeys) {
-			t.Fatalf("%d keys, bundle of %d bytes", len(tr.keys), len(tr.bundle))
-		}
-		again, err := json.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m2, err := decodeMember(again); err != nil || !cmp.Equal(m, m2) {
-			t.Fatalf("decoded again: %v", err)
-		}
-	})
 }
 
 func TestKlogBridge(t *testing.T) {

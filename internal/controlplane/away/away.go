@@ -1,4 +1,6 @@
-package controlplane
+// Package away makes the API server say in the API's own words that its store does
+// not answer. It never asks the store.
+package away
 
 import (
 	"context"
@@ -22,22 +24,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A store that knows why it does not answer says so in the message of its error,
-// and in an ErrorInfo of this domain. With the reason notDone the request was not
+// If a store knows why it does not answer, its error says so in the message, and
+// has an ErrorInfo of this domain. If the reason is notDone, the request was not
 // carried out, and never will be.
 const (
-	awayDomain = "etcdapi.xbernetes.io"
-	notDone    = "NOT_DONE"
+	domain  = "etcdapi.xbernetes.io"
+	notDone = "NOT_DONE"
 )
 
-// silence is an etcd client's error, where it says that the store did not answer.
+// silence is what an etcd client's error says of a store that did not answer.
 type silence struct {
 	why     string
-	notDone bool // the request; if false, nobody knows
+	notDone bool // the request was not carried out; if false, nobody knows
 }
 
+// silenceOf reads an error; false if the store did answer.
 func silenceOf(err error) (silence, bool) {
-	// The client gives the messages that it knows types of its own, without details.
+	// The client turns errors that it knows into a type of its own, without details.
 	if named := (rpctypes.EtcdError{}); errors.As(err, &named) {
 		return silence{why: "the store did not answer in time (" + named.Error() + ")"}, named.Code() == codes.Unavailable
 	}
@@ -46,14 +49,14 @@ func silenceOf(err error) (silence, bool) {
 		return silence{}, false
 	}
 	for _, d := range s.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == awayDomain {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == domain {
 			return silence{why: s.Message(), notDone: info.Reason == notDone}, true
 		}
 	}
 	return silence{}, false
 }
 
-// readError is err, of a read; 503 and why, if the store did not answer.
+// readError is the error of a read: 503 and why, if the store did not answer.
 func readError(err error) error {
 	if s, ok := silenceOf(err); ok {
 		return apierrors.NewServiceUnavailable(s.why)
@@ -61,8 +64,8 @@ func readError(err error) error {
 	return err
 }
 
-// writeError is err, of a write; 503 if the store did not answer and the write was
-// not made, and 504, which says that nobody knows, if the store does not say so.
+// writeError is the error of a write. If the store did not answer, it is 503 if
+// the write was not made, and 504 if nobody knows.
 func writeError(err error) error {
 	s, ok := silenceOf(err)
 	switch {
@@ -75,25 +78,25 @@ func writeError(err error) error {
 	}
 }
 
-// sayAway makes every kind that these servers store tell in the API's words when
-// the store is away.
-func sayAway(servers ...*genericapiserver.Config) {
+// Tell wraps the storage of every kind that these servers have, so that its errors
+// say that the store does not answer.
+func Tell(servers ...*genericapiserver.Config) {
 	for _, c := range servers {
-		c.RESTOptionsGetter = awayOptions{c.RESTOptionsGetter}
+		c.RESTOptionsGetter = options{c.RESTOptionsGetter}
 	}
 }
 
-// sayAwayCustom does it for custom resources.
-func sayAwayCustom(c *apiextensionsapiserver.ExtraConfig) {
-	c.CRDRESTOptionsGetter = awayOptions{c.CRDRESTOptionsGetter}
+// TellCustom does the same for custom resources.
+func TellCustom(c *apiextensionsapiserver.ExtraConfig) {
+	c.CRDRESTOptionsGetter = options{c.CRDRESTOptionsGetter}
 }
 
-// awayOptions puts awayStorage around the storage of every kind.
-type awayOptions struct {
+// options wraps the storage of every kind.
+type options struct {
 	genericregistry.RESTOptionsGetter
 }
 
-func (g awayOptions) GetRESTOptions(kind schema.GroupResource, example runtime.Object) (genericregistry.RESTOptions, error) {
+func (g options) GetRESTOptions(kind schema.GroupResource, example runtime.Object) (genericregistry.RESTOptions, error) {
 	opts, err := g.RESTOptionsGetter.GetRESTOptions(kind, example)
 	if err != nil {
 		return opts, err
@@ -103,45 +106,46 @@ func (g awayOptions) GetRESTOptions(kind schema.GroupResource, example runtime.O
 		newFunc, newListFunc func() runtime.Object, attrs storage.AttrFunc, trigger storage.IndexerFuncs, indexers *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
 		s, destroy, err := decorate(config, resourcePrefix, keyFunc, newFunc, newListFunc, attrs, trigger, indexers)
-		return awayStorage{s}, destroy, err
+		return wrapped{s}, destroy, err
 	}
 	return opts, nil
 }
 
-// awayStorage is a storage whose errors say in the API's words that the store does
-// not answer. Without it they are etcd's, and the API server makes a 500 of them.
-type awayStorage struct{ storage.Interface }
+// wrapped is a storage whose errors say in the API's words that the store does
+// not answer. Of etcd's own errors the API server would make a 500.
+type wrapped struct{ storage.Interface }
 
-func (s awayStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+func (s wrapped) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	return writeError(s.Interface.Create(ctx, key, obj, out, ttl))
 }
 
-func (s awayStorage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+func (s wrapped) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions,
 ) error {
 	return writeError(s.Interface.Delete(ctx, key, out, preconditions, validate, cached, opts))
 }
 
-func (s awayStorage) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+func (s wrapped) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
 	return writeError(s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached))
 }
 
-func (s awayStorage) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+func (s wrapped) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	return readError(s.Interface.Get(ctx, key, opts, out))
 }
 
-func (s awayStorage) GetList(ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
+func (s wrapped) GetList(ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
 	return readError(s.Interface.GetList(ctx, key, opts, out))
 }
 
-// journalCheck is the name of the check that stands in for upstream's probes of etcd.
+// journalCheck is the name of the check that replaces upstream's probes of etcd.
 const journalCheck = "journal"
 
-// checkStore makes readiness ask away, which knows, in place of upstream's probes,
-// which ask the store and wait. Whoever may read /readyz/journal is told why.
-func checkStore(c *genericapiserver.Config, away func() error) {
+// Check makes health and readiness ask away, which knows the answer, and not
+// upstream's probes, which ask the store and wait. /readyz/journal says why the
+// store does not answer.
+func Check(c *genericapiserver.Config, away func() error) {
 	check := healthz.NamedCheck(journalCheck, func(*http.Request) error { return away() })
 	for _, checks := range []*[]healthz.HealthChecker{&c.HealthzChecks, &c.ReadyzChecks} {
 		kept := (*checks)[:0:0]

@@ -1,4 +1,7 @@
-package controlplane
+// Package identity keeps what makes a server itself, in its data directory: an
+// id, a CA, certificates and the key of its service accounts. No private key ever
+// leaves that directory.
+package identity
 
 import (
 	"bytes"
@@ -19,30 +22,39 @@ import (
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
-// identity is what makes a server itself: an id and key material, made once in
-// its data directory and reused ever after. The directory is locked until close.
-type identity struct {
+// FrontProxyName is the name in the certificate that is shown to aggregated API
+// servers.
+const FrontProxyName = "front-proxy-client"
+
+// An Identity is an id and key material, made once in a data directory and
+// reused ever after. The directory is locked until Close.
+type Identity struct {
+	// ID is unique among the servers on one store.
+	ID string
+	// CA signs the serving and client certificates of this server.
+	CA pki.Pair
+	// Serving is the certificate that the server shows to its clients.
+	Serving pki.Pair
+	// Admin is a client certificate in the group system:masters.
+	Admin pki.Pair
+	// FrontProxy is the client certificate shown to aggregated API servers.
+	FrontProxy pki.Pair
+	// ServiceAccountKey signs service-account tokens, and ServiceAccountPub is its
+	// public half; both PEM.
+	ServiceAccountKey, ServiceAccountPub []byte
+
 	dir  string
 	lock *os.File
-	id   string
-
-	ca           pki.Pair // signs the serving and client certificates of this server
-	serving      pki.Pair
-	admin        pki.Pair // a client certificate in the group system:masters
-	frontProxyCA pki.Pair
-	frontProxy   pki.Pair // the client certificate shown to aggregated API servers
-
-	serviceAccountKey []byte // PEM, private
-	serviceAccountPub []byte // PEM, public
 }
 
 var serverIDPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
-func validServerID(s string) bool { return serverIDPattern.MatchString(s) }
+// ValidID reports whether s can be the id of a server.
+func ValidID(s string) bool { return serverIDPattern.MatchString(s) }
 
-// openIdentity locks dir, and reads the identity in it, making what is missing
+// Open locks dir, and reads the identity in it, making what is missing
 // or about to expire. sans are the names that the serving certificate must cover.
-func openIdentity(dir, serverID string, sans []string) (*identity, error) {
+func Open(dir, serverID string, sans []string) (*Identity, error) {
 	if err := privatefile.MkdirAll(filepath.Join(dir, "pki")); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
@@ -53,45 +65,47 @@ func openIdentity(dir, serverID string, sans []string) (*identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
-	id := &identity{dir: dir, lock: lock}
+	id := &Identity{dir: dir, lock: lock}
 	if err := id.load(serverID, sans); err != nil {
-		id.close()
+		id.Close()
 		return nil, err
 	}
 	return id, nil
 }
 
-func (id *identity) load(serverID string, sans []string) error {
+func (id *Identity) load(serverID string, sans []string) error {
 	var err error
-	if id.id, err = loadServerID(filepath.Join(id.dir, "server-id"), serverID); err != nil {
+	if id.ID, err = loadServerID(filepath.Join(id.dir, "server-id"), serverID); err != nil {
 		return err
 	}
-	dir := id.path("")
-	if id.ca, err = pki.Authority(dir, "ca", "xbernetes-ca-"+id.id); err != nil {
+	dir := id.Path("")
+	if id.CA, err = pki.Authority(dir, "ca", "xbernetes-ca-"+id.ID); err != nil {
 		return err
 	}
-	if id.frontProxyCA, err = pki.Authority(dir, "front-proxy-ca", "xbernetes-front-proxy-ca-"+id.id); err != nil {
+	frontProxyCA, err := pki.Authority(dir, "front-proxy-ca", "xbernetes-front-proxy-ca-"+id.ID)
+	if err != nil {
 		return err
 	}
-	if id.serving, err = id.ca.Issue(dir, "serving", pki.Leaf{Name: "xbernetes", SANs: sans, Server: true}); err != nil {
+	if id.Serving, err = id.CA.Issue(dir, "serving", pki.Leaf{Name: "xbernetes", SANs: sans, Server: true}); err != nil {
 		return err
 	}
-	if id.admin, err = id.ca.Issue(dir, "admin", pki.Leaf{Name: "xbernetes-admin:" + id.id, Groups: []string{"system:masters"}}); err != nil {
+	if id.Admin, err = id.CA.Issue(dir, "admin", pki.Leaf{Name: "xbernetes-admin:" + id.ID, Groups: []string{"system:masters"}}); err != nil {
 		return err
 	}
-	if id.frontProxy, err = id.frontProxyCA.Issue(dir, "front-proxy-client", pki.Leaf{Name: frontProxyName}); err != nil {
+	if id.FrontProxy, err = frontProxyCA.Issue(dir, "front-proxy-client", pki.Leaf{Name: FrontProxyName}); err != nil {
 		return err
 	}
 	return id.loadServiceAccountKey()
 }
 
-// close unlocks the data directory.
-func (id *identity) close() { _ = id.lock.Close() }
+// Close unlocks the data directory.
+func (id *Identity) Close() { _ = id.lock.Close() }
 
-func (id *identity) path(name string) string { return filepath.Join(id.dir, "pki", name) }
+// Path is that of a file of the key material.
+func (id *Identity) Path(name string) string { return filepath.Join(id.dir, "pki", name) }
 
-func (id *identity) loadServiceAccountKey() error {
-	file := id.path("service-account.key")
+func (id *Identity) loadServiceAccountKey() error {
+	file := id.Path("service-account.key")
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if b, err = newServiceAccountKey(); err == nil {
@@ -99,8 +113,8 @@ func (id *identity) loadServiceAccountKey() error {
 		}
 	}
 	if err == nil {
-		id.serviceAccountKey = b
-		id.serviceAccountPub, err = publicPEM(b)
+		id.ServiceAccountKey = b
+		id.ServiceAccountPub, err = publicPEM(b)
 	}
 	if err != nil {
 		return fmt.Errorf("load service-account key %s: %w", file, err)
@@ -116,7 +130,7 @@ func loadServerID(file, want string) (string, error) {
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("read server id: %w", err)
-	case err == nil && !validServerID(have):
+	case err == nil && !ValidID(have):
 		return "", fmt.Errorf("%s does not hold a server id; restore it, or delete it to become a new server", file)
 	case err == nil && (want == "" || want == have):
 		return have, nil
@@ -133,15 +147,15 @@ func loadServerID(file, want string) (string, error) {
 	return want, nil
 }
 
-// servingNames are the names under which clients may call the server.
-func servingNames(listen net.Addr, advertise string, extra []string) []string {
+// ServingNames are the names under which clients may call the server.
+func ServingNames(listen net.Addr, advertise string, extra []string) []string {
 	names := []string{"localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
 	if tcp, ok := listen.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
 		names = append(names, tcp.IP.String())
 	} else if host, err := os.Hostname(); err == nil {
 		// Listening on every address: whoever reaches it may use the host's name or any of its addresses.
 		names = append(names, strings.ToLower(host))
-		names = append(names, interfaceIPs()...)
+		names = append(names, InterfaceIPs()...)
 	}
 	if u, err := url.Parse(advertise); err == nil && u.Hostname() != "" {
 		names = append(names, u.Hostname())
@@ -151,7 +165,8 @@ func servingNames(listen net.Addr, advertise string, extra []string) []string {
 	return slices.Compact(names)
 }
 
-func interfaceIPs() []string {
+// InterfaceIPs are the addresses of this host that others may reach it by.
+func InterfaceIPs() []string {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil

@@ -1,4 +1,4 @@
-package controlplane
+package identity
 
 import (
 	"crypto/rand"
@@ -7,8 +7,6 @@ import (
 	"encoding/pem"
 	"errors"
 )
-
-const frontProxyName = "front-proxy-client"
 
 // newServiceAccountKey makes an RSA key: RS256 is what every federation of
 // workload identities can verify.

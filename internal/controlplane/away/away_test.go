@@ -1,4 +1,4 @@
-package controlplane
+package away
 
 import (
 	"context"
@@ -35,9 +35,9 @@ func TestStoreErrorsInTheWordsOfTheAPI(t *testing.T) {
 		{other, 0, 0},
 		{context.DeadlineExceeded, 0, 0},
 		{apierrors.NewBadRequest("no"), 0, 0},
-		{silent("NOT_DONE", awayDomain), 503, 503},
-		{silent("OUTCOME_UNKNOWN", awayDomain), 503, 504},
-		{silent("SOMETHING_NEW", awayDomain), 503, 504},
+		{silent("NOT_DONE", domain), 503, 503},
+		{silent("OUTCOME_UNKNOWN", domain), 503, 504},
+		{silent("SOMETHING_NEW", domain), 503, 504},
 		{silent("NOT_DONE", "kms.example.com"), 0, 0},
 		{grpcstatus.Error(codes.Unavailable, "key service is away"), 0, 0},
 		{rpctypes.ErrTimeout, 503, 504},
@@ -72,7 +72,7 @@ func TestReadinessAsksTheStore(t *testing.T) {
 		HealthzChecks: []healthz.HealthChecker{healthz.PingHealthz, probe("etcd")},
 		ReadyzChecks:  []healthz.HealthChecker{healthz.PingHealthz, probe("etcd"), probe("etcd-readiness")},
 	}
-	checkStore(c, func() error { return away })
+	Check(c, func() error { return away })
 	failing := func() (names []string) {
 		for _, h := range append(c.ReadyzChecks, c.HealthzChecks...) {
 			if h.Check(nil) != nil {

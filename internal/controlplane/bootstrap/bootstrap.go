@@ -1,4 +1,6 @@
-package controlplane
+// Package bootstrap brings the default RBAC roles and bindings into being. It
+// never removes a right that somebody has added.
+package bootstrap
 
 import (
 	"context"
@@ -14,21 +16,28 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	rbac "k8s.io/component-helpers/auth/rbac/reconciliation"
-	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// policyWorkers is how many roles are reconciled at a time. The store groups
-// concurrent writes, so that a hundred roles cost a few round trips.
-const policyWorkers = 32
+// workers is how many roles are reconciled at a time. The store groups concurrent
+// writes, so that a hundred roles cost a few round trips.
+const workers = 32
 
-// ensurePolicy brings the default RBAC roles and bindings into being, retrying
-// until that has succeeded or ctx ends. It stands in for the post-start hook of
-// k8s.io/kubernetes/pkg/registry/rbac/rest, which works one object at a time and
-// ends the process after 30 seconds. Of that hook it leaves out the migrations
-// from Kubernetes 1.8 and 1.13.
-func ensurePolicy(ctx context.Context, client kubernetes.Interface, log *slog.Logger) error {
+// A Policy is the default roles and bindings.
+type Policy struct {
+	ClusterRoles        []rbacv1.ClusterRole
+	ClusterRoleBindings []rbacv1.ClusterRoleBinding
+	Roles               []rbacv1.Role        // each has its namespace
+	RoleBindings        []rbacv1.RoleBinding // each has its namespace
+}
+
+// Ensure brings the policy into being, retrying until that has succeeded or ctx
+// ends. It stands in for the post-start hook of
+// k8s.io/kubernetes/pkg/registry/rbac/rest, which reconciles one object at a time
+// and ends the process after 30 seconds. It leaves out that hook's migrations from
+// Kubernetes 1.8 and 1.13.
+func Ensure(ctx context.Context, client kubernetes.Interface, want Policy, log *slog.Logger) error {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := reconcilePolicy(ctx, client)
+		err := reconcile(ctx, client, want)
 		if err == nil {
 			return nil
 		}
@@ -41,38 +50,18 @@ func ensurePolicy(ctx context.Context, client kubernetes.Interface, log *slog.Lo
 	}
 }
 
-// reconcilePolicy does it once. It reads what is there by four lists, rather
-// than object by object, and tries every object even if others fail.
-func reconcilePolicy(ctx context.Context, client kubernetes.Interface) error {
-	have, err := listPolicy(ctx, client)
+// reconcile brings the policy into being once. It reads what the store has by
+// four lists, rather than object by object, and tries every object even if others
+// fail.
+func reconcile(ctx context.Context, client kubernetes.Interface, want Policy) error {
+	have, err := list(ctx, client)
 	if err != nil {
 		return err
 	}
-	var jobs []func() error
-	clusterRoles := rbac.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()}
-	for _, r := range append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...) {
-		jobs = append(jobs, have.role(rbac.ClusterRoleRuleOwner{ClusterRole: &r}, clusterRoles))
-	}
-	clusterBindings := rbac.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()}
-	for _, b := range append(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()...) {
-		jobs = append(jobs, have.binding(rbac.ClusterRoleBindingAdapter{ClusterRoleBinding: &b}, clusterBindings))
-	}
-	roles := rbac.RoleModifier{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}
-	for _, inNamespace := range bootstrappolicy.NamespaceRoles() {
-		for _, r := range inNamespace {
-			jobs = append(jobs, have.role(rbac.RoleRuleOwner{Role: &r}, roles))
-		}
-	}
-	bindings := rbac.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}
-	for _, inNamespace := range bootstrappolicy.NamespaceRoleBindings() {
-		for _, b := range inNamespace {
-			jobs = append(jobs, have.binding(rbac.RoleBindingAdapter{RoleBinding: &b}, bindings))
-		}
-	}
-
+	jobs := have.jobs(client, want)
 	errs := make([]error, len(jobs))
 	var g errgroup.Group
-	g.SetLimit(policyWorkers)
+	g.SetLimit(workers)
 	for i, job := range jobs {
 		g.Go(func() error {
 			if ctx.Err() != nil {
@@ -87,13 +76,13 @@ func reconcilePolicy(ctx context.Context, client kubernetes.Interface) error {
 	return errors.Join(errs...)
 }
 
-// policy is the RBAC objects in the store, by namespace/name.
-type policy struct {
+// stored is the RBAC objects in the store, by namespace/name.
+type stored struct {
 	roles    map[string]rbac.RuleOwner
 	bindings map[string]rbac.RoleBinding
 }
 
-func listPolicy(ctx context.Context, client kubernetes.Interface) (policy, error) {
+func list(ctx context.Context, client kubernetes.Interface) (stored, error) {
 	var (
 		clusterRoles    *rbacv1.ClusterRoleList
 		clusterBindings *rbacv1.ClusterRoleBindingList
@@ -110,9 +99,9 @@ func listPolicy(ctx context.Context, client kubernetes.Interface) (policy, error
 	g.Go(func() (err error) { roles, err = client.RbacV1().Roles("").List(ctx, opts); return err })
 	g.Go(func() (err error) { bindings, err = client.RbacV1().RoleBindings("").List(ctx, opts); return err })
 	if err := g.Wait(); err != nil {
-		return policy{}, fmt.Errorf("list RBAC objects: %w", err)
+		return stored{}, fmt.Errorf("list RBAC objects: %w", err)
 	}
-	p := policy{map[string]rbac.RuleOwner{}, map[string]rbac.RoleBinding{}}
+	p := stored{map[string]rbac.RuleOwner{}, map[string]rbac.RoleBinding{}}
 	for i := range clusterRoles.Items {
 		o := rbac.ClusterRoleRuleOwner{ClusterRole: &clusterRoles.Items[i]}
 		p.roles["/"+o.GetName()] = o
@@ -132,7 +121,29 @@ func listPolicy(ctx context.Context, client kubernetes.Interface) (policy, error
 	return p, nil
 }
 
-func (p policy) role(want rbac.RuleOwner, client rbac.RuleOwnerModifier) func() error {
+// jobs reconcile one object each.
+func (p stored) jobs(client kubernetes.Interface, want Policy) []func() error {
+	var jobs []func() error
+	clusterRoles := rbac.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()}
+	for _, r := range want.ClusterRoles {
+		jobs = append(jobs, p.role(rbac.ClusterRoleRuleOwner{ClusterRole: &r}, clusterRoles))
+	}
+	clusterBindings := rbac.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()}
+	for _, b := range want.ClusterRoleBindings {
+		jobs = append(jobs, p.binding(rbac.ClusterRoleBindingAdapter{ClusterRoleBinding: &b}, clusterBindings))
+	}
+	roles := rbac.RoleModifier{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}
+	for _, r := range want.Roles {
+		jobs = append(jobs, p.role(rbac.RoleRuleOwner{Role: &r}, roles))
+	}
+	bindings := rbac.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()}
+	for _, b := range want.RoleBindings {
+		jobs = append(jobs, p.binding(rbac.RoleBindingAdapter{RoleBinding: &b}, bindings))
+	}
+	return jobs
+}
+
+func (p stored) role(want rbac.RuleOwner, client rbac.RuleOwnerModifier) func() error {
 	key := want.GetNamespace() + "/" + want.GetName()
 	opts := rbac.ReconcileRoleOptions{
 		Role:    want,
@@ -147,7 +158,7 @@ func (p policy) role(want rbac.RuleOwner, client rbac.RuleOwnerModifier) func() 
 	}
 }
 
-func (p policy) binding(want rbac.RoleBinding, client rbac.RoleBindingModifier) func() error {
+func (p stored) binding(want rbac.RoleBinding, client rbac.RoleBindingModifier) func() error {
 	key := want.GetNamespace() + "/" + want.GetName()
 	opts := rbac.ReconcileRoleBindingOptions{
 		RoleBinding: want,
@@ -162,8 +173,8 @@ func (p policy) binding(want rbac.RoleBinding, client rbac.RoleBindingModifier) 
 	}
 }
 
-// listedRole answers the first Get from the list, and later ones, which follow a
-// conflict with another server, from the store.
+// listedRole answers the first Get from the list. Later Gets, which follow a
+// conflict with another server, it answers from the store.
 type listedRole struct {
 	rbac.RuleOwnerModifier
 	listed rbac.RuleOwner
@@ -181,7 +192,7 @@ func (l *listedRole) Get(namespace, name string) (rbac.RuleOwner, error) {
 	return l.listed, nil
 }
 
-// listedBinding is listedRole for bindings.
+// listedBinding does the same for bindings.
 type listedBinding struct {
 	rbac.RoleBindingModifier
 	listed rbac.RoleBinding
