@@ -175,10 +175,10 @@ func (c *Reserver) find(ctx context.Context, q Request, fresh bool) (ledger.Key,
 	return ledger.Key{Namespace: q.Namespace, UID: ns.UID}, nil
 }
 
-// record makes the create pending. If the ledger refuses, used is what it said was
-// used then.
-func (c *Reserver) record(ctx context.Context, at ledger.Key, q Request, hard int64) (r *Reservation, used int64, err error) {
-	r = &Reservation{ID: rand.Text(), Deadline: time.Now().Add(q.Timeout), handle: c.Ledgers.At(at)}
+// record makes the create pending. If the ledger refuses, it also returns what the
+// ledger said was used then.
+func (c *Reserver) record(ctx context.Context, at ledger.Key, q Request, hard int64) (*Reservation, int64, error) {
+	held := &Reservation{ID: rand.Text(), Deadline: time.Now().Add(q.Timeout), handle: c.Ledgers.At(at)}
 	pending := ledger.Create{
 		Server:   q.Server,
 		Resource: q.Resource,
@@ -187,17 +187,20 @@ func (c *Reserver) record(ctx context.Context, at ledger.Key, q Request, hard in
 		By:       q.By,
 		User:     ledger.UserKey(q.User),
 	}
-	err = r.handle.Update(ctx, func(l *ledger.Ledger) error {
+	// The change may be made again after this returns, if ctx has ended: it must not
+	// share what is returned.
+	var used int64
+	err := held.handle.Update(ctx, func(l *ledger.Ledger) error {
 		used = l.Counts[q.Resource].Used
-		return l.Reserve(r.ID, pending, hard, q.Guard.Namespaces)
+		return l.Reserve(held.ID, pending, hard, q.Guard.Namespaces)
 	})
 	switch {
 	case err == nil:
-		return r, 0, nil
+		return held, 0, nil
 	case ledger.Refused(err):
 		return nil, used, err
 	}
-	r.Failed() // it may be written, or may still come to be
+	held.Failed() // it may be written, or may still come to be
 	return nil, 0, err
 }
 
