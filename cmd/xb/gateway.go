@@ -172,7 +172,7 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 				log.Warn("last traces were not sent", "error", err)
 			}
 		}()
-		cfg.Backend.Tracer = traces
+		cfg.Backends.Tracer = traces
 	}
 	kubeconfig, unlock, err := f.secure(&cfg)
 	if err != nil {

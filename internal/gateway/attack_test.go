@@ -56,7 +56,7 @@ func TestAttacks(t *testing.T) {
 			}
 			held := 0
 			for deadline := time.Now().Add(30 * time.Second); len(refused)+held < all; time.Sleep(10 * time.Millisecond) {
-				if held = f.server.traffic.UnderWay(); time.Now().After(deadline) {
+				if held = f.gateway.traffic.UnderWay(); time.Now().After(deadline) {
 					t.Fatalf("%d are under way, %d were refused", held, len(refused))
 				}
 			}

@@ -173,11 +173,11 @@ func (s *apiServer) object(change ...func(*v1alpha1.RemoteAPIServerSpec)) *v1alp
 
 // front is a gateway that runs, and a client of it.
 type front struct {
-	t      *testing.T
-	server *Server
-	url    string
-	client *http.Client
-	stop   func()
+	t       *testing.T
+	gateway *Gateway
+	url     string
+	client  *http.Client
+	stop    func()
 }
 
 // byToken knows the bearer of a token by the token itself.
@@ -225,7 +225,7 @@ func start(t *testing.T, src source.Source, change ...func(*Config)) *front {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(id.CA.CertPEM)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
-	f := &front{t: t, server: s, url: "https://" + listener.Addr().String(), client: &http.Client{Transport: transport}}
+	f := &front{t: t, gateway: s, url: "https://" + listener.Addr().String(), client: &http.Client{Transport: transport}}
 	f.stop = sync.OnceFunc(func() {
 		transport.CloseIdleConnections()
 		cancel()

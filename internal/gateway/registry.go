@@ -38,10 +38,10 @@ type registry struct {
 	cacheFile  string
 	remembered source.Memory // in the cache file; run's own
 
-	bell    chan struct{} // rings when there is something to do; holds one ring
-	table   atomic.Pointer[table]
-	settled atomic.Bool
-	kicked  atomic.Int64 // when kickAll last did, in nanoseconds
+	bell   chan struct{} // rings when there is something to do; holds one ring
+	table  atomic.Pointer[table]
+	ready  atomic.Bool
+	kicked atomic.Int64 // when lookAgain last did, in nanoseconds
 
 	mu      sync.Mutex
 	wanted  []*v1alpha1.RemoteAPIServer // nil until the source has spoken
@@ -111,7 +111,7 @@ func (r *registry) run(ctx context.Context) error {
 		case <-r.bell:
 		case <-tick.C:
 		case <-deadline:
-			r.settled.Store(true)
+			r.ready.Store(true)
 		}
 		r.mu.Lock()
 		wanted := r.wanted
@@ -198,9 +198,9 @@ func (r *registry) publish() {
 		})
 	}
 	if tried {
-		r.settled.Store(true)
+		r.ready.Store(true)
 	}
-	if !r.settled.Load() {
+	if !r.ready.Load() {
 		return
 	}
 	before := r.table.Load()
@@ -271,9 +271,9 @@ func (r *registry) hasOpenAPIv2() bool {
 	return true
 }
 
-// kickAll asks every server for its discovery, once a second at most: somebody
+// lookAgain asks every server for its discovery, once a second at most: somebody
 // wants to know what there is, or a group that none is known to have.
-func (r *registry) kickAll() {
+func (r *registry) lookAgain() {
 	last, now := r.kicked.Load(), r.now().UnixNano()
 	if now-last < int64(time.Second) || !r.kicked.CompareAndSwap(last, now) {
 		return

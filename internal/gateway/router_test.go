@@ -12,11 +12,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 )
 
-// TestARequestGoesWhereItWasGuardedFor: policies that let a request pass because
-// of whom it went to must not see it go to somebody else.
+// TestARequestGoesWhereItWasGuardedFor: a request that policies let pass
+// for one server is not sent to another.
 func TestARequestGoesWhereItWasGuardedFor(t *testing.T) {
 	r := newRegistry(slog.New(slog.DiscardHandler), discovery.NewIndex(), nil)
-	r.settled.Store(true)
+	r.ready.Store(true)
 	member := func(name string) *entry {
 		e := &entry{server: &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: name}}, member: newMember(&v1alpha1.RemoteAPIServer{}, func() {})}
 		e.member.way.Store(&connection{handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(name)) })})
@@ -40,10 +40,9 @@ func TestARequestGoesWhereItWasGuardedFor(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			r.table.Store(c.before)
-			router := &router{registry: r}
-			h := router.locate(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				r.table.Store(held(second)) // while a policy looks
-				router.ServeHTTP(w, req)
+			h := (&router{registry: r}).route(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				r.table.Store(held(second)) // while a policy judges
+				answer(w, req)
 			}))
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/apis/one.example.com/v1/namespaces/x/things", nil))
@@ -54,8 +53,8 @@ func TestARequestGoesWhereItWasGuardedFor(t *testing.T) {
 	}
 }
 
-// TestWhoseAPathIs: a server's policies hold for all that is sent to it, and not
-// for what the gateway itself answers.
+// TestWhoseAPathIs: a server's policies hold for all paths that are sent to it, and
+// not for those that the gateway itself answers.
 func TestWhoseAPathIs(t *testing.T) {
 	r := &registry{}
 	core := &entry{server: &v1alpha1.RemoteAPIServer{}}
@@ -64,8 +63,11 @@ func TestWhoseAPathIs(t *testing.T) {
 		servers: map[string]*entry{"core": core, "one": one},
 		owned:   discovery.Ownership{Holder: map[string]string{"": "core", "one.example.com": "one", v1alpha1.GroupName: "core"}},
 	})
-	router := &router{registry: r, reservations: http.NotFoundHandler()}
-	for path, want := range map[string]located{
+	router := &router{registry: r, own: http.NotFoundHandler(), discovery: http.NotFoundHandler(), reservations: http.NotFoundHandler()}
+	for path, want := range map[string]struct {
+		server   *entry
+		ofObject bool
+	}{
 		"/apis/one.example.com/v1/things":                       {one, true},
 		"/apis/one.example.com/v1/namespaces/x/things/y/z":      {one, true},
 		"/apis/one.example.com/v1/namespaces/x/things/":         {one, true},
@@ -84,7 +86,7 @@ func TestWhoseAPathIs(t *testing.T) {
 		reservationsPrefix + "x/reservations/y/landed":          {},
 		"/apis/" + v1alpha1.GroupName + "/v1alpha1/servers/one": {core, true},
 	} {
-		if got := router.find(path); got != want {
+		if got := router.find(path); got.server != want.server || got.ofObject != want.ofObject || got.answer == nil {
 			t.Errorf("%s goes to %+v, want %+v", path, got, want)
 		}
 	}

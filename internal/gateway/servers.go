@@ -47,7 +47,7 @@ func (g guarded) Kind(name string, resource schema.GroupVersionResource) (canoni
 	}
 	kind, ok := e.member.look().document.Kind(resource)
 	if !ok {
-		g.registry.kickAll()
+		g.registry.lookAgain()
 		missing := apierrors.NewNotFound(resource.GroupResource(), "")
 		missing.ErrStatus.Message = fmt.Sprintf("server %q is guarded, and does not show %s in its discovery: if it serves it now, try again in a second",
 			name, resource.GroupResource())

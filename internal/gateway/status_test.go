@@ -101,7 +101,7 @@ func TestWhoHeldWhatOutlivesStarts(t *testing.T) {
 	before := source.Held([]*v1alpha1.RemoteAPIServer{s})
 	for range 3 {
 		r := newRegistry(slog.New(slog.DiscardHandler), discovery.NewIndex(), nil)
-		r.settled.Store(true)
+		r.ready.Store(true)
 		r.index.Remember(source.Held([]*v1alpha1.RemoteAPIServer{s}))
 		m := newMember(s, func() {})
 		m.found = found{tried: true, err: errors.New("connection refused")}

@@ -74,7 +74,7 @@ func TestABrokenConnectionIsNoVerdict(t *testing.T) {
 func TestWithheldServersKeepWhatTheyHeld(t *testing.T) {
 	r := newRegistry(slog.New(slog.DiscardHandler), discovery.NewIndex(), nil)
 	r.requireConformant = true
-	r.settled.Store(true)
+	r.ready.Store(true)
 	serve := func(name string, c *checked) {
 		s := &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		s.Spec.Groups = []string{"*"}
@@ -87,7 +87,7 @@ func TestWithheldServersKeepWhatTheyHeld(t *testing.T) {
 	ask := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		t := &router{registry: r, index: r.index, discovery: r.index.Handler()}
-		t.locate(t).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		t.route(http.HandlerFunc(answer)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code, w.Body.String()
 	}
 	serve("b", verdictOn(conformance.Pass))

@@ -8,9 +8,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -114,8 +114,12 @@ type Backend struct {
 	credentials Credentials
 	endpoints   *endpoints
 	connections *connections
-	forward     http.Handler
 	responder   *Responder
+
+	// What comes without a length is flushed to the caller at once. Idle watches
+	// hold on to their buffers, so those of streams are small.
+	requestBuffers, streamBuffers *buffers
+	proxyLog                      *log.Logger // of the reverse proxy
 }
 
 // New makes the backend of a server. It connects to nothing. Without creds the
@@ -128,7 +132,9 @@ func New(name string, spec v1alpha1.RemoteAPIServerSpec, creds Credentials, opts
 	b := &Backend{
 		name: name, mode: spec.IdentityMode(), opts: opts, log: opts.Log.With("server", name),
 		credentials: creds, responder: NewResponder(),
+		requestBuffers: &buffers{size: 32 << 10}, streamBuffers: &buffers{size: 8 << 10},
 	}
+	b.proxyLog = slog.NewLogLogger(b.log.Handler(), slog.LevelDebug)
 	bases, err := baseURLs(spec, b.mode)
 	if err != nil {
 		return nil, fmt.Errorf("register server %q: %w", name, err)
@@ -140,7 +146,6 @@ func New(name string, spec v1alpha1.RemoteAPIServerSpec, creds Credentials, opts
 		return nil, fmt.Errorf("register server %q: %w", name, err)
 	}
 	b.endpoints = newEndpoints(bases, ejection{after: opts.EjectAfter, first: opts.EjectFor, most: 5 * time.Minute})
-	b.forward = b.forwarding()
 	return b, nil
 }
 

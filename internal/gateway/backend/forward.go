@@ -2,12 +2,9 @@ package backend
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -22,85 +19,108 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
 const userAgent = "xbernetes-gateway"
 
+// ServeHTTP forwards a request as the caller, whom the request's context names
+// (request.WithUser). The path is the one below the server's base URL. What the
+// gateway has to say, it says as a Status that names the server.
+func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t, f := b.accept(r)
+	if f != nil {
+		b.refuse(w, r, *f)
+		return
+	}
+	switch forward := http.HandlerFunc(t.forward); {
+	case b.mode == v1alpha1.PassThrough || !Impersonates(r.Header):
+		forward(w, r)
+	case b.opts.Authorizer == nil:
+		b.refuse(w, r, fault{http.StatusForbidden, Refused, "is told by the gateway who the caller is, and the gateway lets nobody impersonate others (--as)"})
+	default:
+		b.responder.impersonate(forward, b.opts.Authorizer).ServeHTTP(w, r)
+	}
+}
+
 // trip is one caller's request on its way through the reverse proxy.
 type trip struct {
 	errand
-	user user.Info
-	own  kept
+	backend *Backend
+	user    user.Info        // as whom the request goes; set by forward
+	own     call.Credentials // the caller's
 }
 
-type tripKey struct{}
-
-// ServeHTTP forwards a request as the caller, whom the request's context names
-// (request.WithUser). The path is the one below the server's base URL. What
-// the gateway has to say, it says as a Status that names the server.
-func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) { b.forward.ServeHTTP(w, r) }
-
-// forwarding builds the handler of ServeHTTP.
+// forward sends the request as the user of its context, and answers it.
 //
-// It is the standard library's reverse proxy, for upgrades too, and not the
-// UpgradeAwareHandler of apimachinery, which wraps it: that one lets a caller's
-// Connection header strip what the gateway sets (it uses Director, not
-// Rewrite), waits for the answer to an upgrade without end, limit or regard for
-// cancellation, and copies its headers to the caller unseen.
-func (b *Backend) forwarding() http.Handler {
-	logger := slog.NewLogLogger(b.log.Handler(), slog.LevelDebug)
-	// What comes without a length is flushed at once. Idle watches hold their
-	// buffers, so those are small.
-	streams, requests := b.reverseProxy(logger, 8<<10), b.reverseProxy(logger, 32<<10)
-	proxy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u, _ := request.UserFrom(r.Context())
-		t := r.Context().Value(tripKey{}).(*trip)
-		t.user = u
-		if f := checkCaller(b.mode, u, t.own); f != nil {
-			b.refuse(w, r, *f)
-			return
-		}
-		if err := checkMode(b.mode, b.credentials.Current()); err != nil {
-			b.refuse(w, r, fault{http.StatusServiceUnavailable, BadCredentials, "cannot be told who the caller is: " + err.Error()})
-			return
-		}
-		t.client = clientOf(u, r)
-		to := requests
-		if t.longRunning || t.upgrade != "" {
-			to = streams
-		}
-		to.ServeHTTP(&final{ResponseWriter: w}, r)
-	})
-	var impersonated http.Handler
-	if b.opts.Authorizer != nil {
-		impersonated = Impersonate(proxy, b.opts.Authorizer)
+// It uses the standard library's reverse proxy, for upgrades too, and not the
+// UpgradeAwareHandler of apimachinery, which wraps it. That one lets a caller's
+// Connection header strip what the gateway sets (it uses Director, not Rewrite),
+// waits for the answer to an upgrade without end, limit or regard for cancellation,
+// and copies the answer's headers to the caller unseen.
+func (t *trip) forward(w http.ResponseWriter, r *http.Request) {
+	b := t.backend
+	t.user, _ = request.UserFrom(r.Context())
+	if f := checkCaller(b.mode, t.user, t.own); f != nil {
+		b.refuse(w, r, *f)
+		return
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		t, f := b.accept(r)
-		if f != nil {
-			b.refuse(w, r, *f)
-			return
-		}
-		r = r.WithContext(context.WithValue(r.Context(), tripKey{}, t))
-		switch {
-		case b.mode == v1alpha1.PassThrough || !Impersonates(r.Header):
-			proxy.ServeHTTP(w, r)
-		case impersonated == nil:
-			b.refuse(w, r, fault{http.StatusForbidden, Refused, "is told by the gateway who the caller is, and the gateway lets nobody impersonate others (--as)"})
-		default:
-			impersonated.ServeHTTP(w, r)
-		}
-	})
+	if err := checkMode(b.mode, b.credentials.Current()); err != nil {
+		b.refuse(w, r, fault{http.StatusServiceUnavailable, BadCredentials, "cannot be told who the caller is: " + err.Error()})
+		return
+	}
+	t.client = clientOf(t.user, r)
+	pool := b.requestBuffers
+	if t.longRunning || t.upgrade != "" {
+		pool = b.streamBuffers
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:        t.rewrite,
+		Transport:      t,
+		BufferPool:     pool,
+		ErrorLog:       b.proxyLog,
+		ModifyResponse: func(resp *http.Response) error { cleanAnswer(resp.Header); return nil },
+		ErrorHandler:   b.failed,
+	}
+	proxy.ServeHTTP(&final{ResponseWriter: w}, r)
+}
+
+// rewrite makes the request that the server gets. Hop-by-hop headers are gone.
+func (t *trip) rewrite(p *httputil.ProxyRequest) {
+	identify(p.Out.Header, t.backend.mode, t.user, t.own, t.backend.credentials.Current())
+	if host, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil {
+		p.Out.Header.Set("X-Forwarded-For", host)
+	}
+	p.Out.Trailer = nil
+	p.Out.URL = &url.URL{Path: p.In.URL.Path, RawPath: p.In.URL.RawPath, RawQuery: p.Out.URL.RawQuery}
+}
+
+// RoundTrip sends the request and judges the answer.
+func (t *trip) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.backend.judged(r, t.errand)
+}
+
+// failed answers a request that the reverse proxy could not forward.
+func (b *Backend) failed(w http.ResponseWriter, r *http.Request, err error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		err = b.fail("", fault{http.StatusBadGateway, Broken, "could not be asked: " + plainly(err)})
+	}
+	b.responder.Respond(w, r, err)
 }
 
 // Impersonate lets a request on as the user that its headers ask for, if the
-// authorizer allows it to the caller, and refuses it if not: as Kubernetes does.
+// authorizer allows the caller that, and refuses it otherwise, as Kubernetes does.
 func Impersonate(next http.Handler, by authorizer.UnconditionalAuthorizer) http.Handler {
-	filter := impersonation.WithImpersonation(next, by, NewResponder().codecs)
+	return NewResponder().impersonate(next, by)
+}
+
+func (s *Responder) impersonate(next http.Handler, by authorizer.UnconditionalAuthorizer) http.Handler {
+	filter := impersonation.WithImpersonation(next, by, s.codecs)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if Impersonates(r.Header) {
-			r = r.Clone(r.Context()) // the filter takes off what it has read
+			r = r.Clone(r.Context()) // because the filter takes off the headers that it has read
 		}
 		filter.ServeHTTP(w, r)
 	})
@@ -123,7 +143,8 @@ func (b *Backend) accept(r *http.Request) (*trip, *fault) {
 	if err != nil {
 		return nil, &fault{http.StatusBadRequest, Refused, "does not get this request: " + err.Error()}
 	}
-	t := &trip{own: credentialsOf(r)}
+	own, _ := call.Begin(r)
+	t := &trip{backend: b, own: own.Credentials}
 	t.longRunning, t.object = LongRunning(info), wantsObject(info)
 	t.passThrough = b.mode == v1alpha1.PassThrough
 	t.keepEscapes = info.Subresource == "proxy"
@@ -146,40 +167,7 @@ func (b *Backend) refuse(w http.ResponseWriter, r *http.Request, f fault) {
 	b.responder.Respond(w, r, b.fail("", f))
 }
 
-func (b *Backend) reverseProxy(errorLog *log.Logger, buffer int) *httputil.ReverseProxy {
-	return &httputil.ReverseProxy{
-		Rewrite:        b.rewrite,
-		Transport:      roundTripper(b.roundTrip),
-		BufferPool:     &buffers{size: buffer},
-		ErrorLog:       errorLog,
-		ModifyResponse: func(resp *http.Response) error { cleanAnswer(resp.Header); return nil },
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			var status apierrors.APIStatus
-			if !errors.As(err, &status) {
-				err = b.fail("", fault{http.StatusBadGateway, Broken, "could not be asked: " + plainly(err)})
-			}
-			b.responder.Respond(w, r, err)
-		},
-	}
-}
-
-// rewrite makes the request that the server gets. Hop-by-hop headers are gone.
-func (b *Backend) rewrite(p *httputil.ProxyRequest) {
-	t := p.In.Context().Value(tripKey{}).(*trip)
-	identify(p.Out.Header, b.mode, t.user, t.own, b.credentials.Current())
-	if host, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil {
-		p.Out.Header.Set("X-Forwarded-For", host)
-	}
-	p.Out.Trailer = nil
-	p.Out.URL = &url.URL{Path: p.In.URL.Path, RawPath: p.In.URL.RawPath, RawQuery: p.Out.URL.RawQuery}
-}
-
-// roundTrip sends a caller's request and judges the answer.
-func (b *Backend) roundTrip(r *http.Request) (*http.Response, error) {
-	t := r.Context().Value(tripKey{}).(*trip)
-	return b.judged(r, t.errand)
-}
-
+// judged sends a request and returns the answer if it may go on.
 func (b *Backend) judged(r *http.Request, e errand) (*http.Response, error) {
 	resp, err := b.send(r, e)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 )
 
 // FuzzPath: what passes stays below the server's base, however often it is
@@ -71,11 +72,11 @@ func FuzzIdentity(f *testing.F) {
 	f.Add(" a", "", "", "%", "\t", "Impersonate-User", "b")
 	f.Fuzz(func(t *testing.T, name, uid, group, key, value, header, spoof string) {
 		u := &user.DefaultInfo{Name: name, UID: uid, Groups: []string{group}, Extra: map[string][]string{key: {value}}}
-		if key == "" || group == "" || value == "" || checkCaller(v1alpha1.FrontProxy, u, kept{}) != nil {
+		if key == "" || group == "" || value == "" || checkCaller(v1alpha1.FrontProxy, u, call.Credentials{}) != nil {
 			return
 		}
 		h := http.Header{textproto.CanonicalMIMEHeaderKey(header): {spoof}}
-		identify(h, v1alpha1.FrontProxy, u, kept{}, Secret{})
+		identify(h, v1alpha1.FrontProxy, u, call.Credentials{}, Secret{})
 		var seen http.Header
 		api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.Header.Clone() }))
 		defer api.Close()

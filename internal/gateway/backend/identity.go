@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/textproto"
@@ -11,11 +10,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 )
 
 const (
-	bearerProtocol = "base64url.bearer.authorization.k8s.io." // a token as a WebSocket subprotocol
-
 	impersonateUser  = "Impersonate-User"
 	impersonateGroup = "Impersonate-Group"
 	impersonateUID   = "Impersonate-Uid"
@@ -27,51 +25,17 @@ const (
 	remoteExtra = "X-Remote-Extra-"
 )
 
-// kept are the caller's own credentials, as they came in.
-type kept struct {
-	authorization []string
-	protocols     []string // Sec-WebSocket-Protocol, which may carry a token
-	certificate   bool     // the caller presented a client certificate
-}
-
-type keptKey struct{}
-
-// KeepCredentials remembers the caller's own credentials in the request's
-// context, for servers in PassThrough mode. It belongs before the filter that
-// authenticates, which takes them off the request.
-func KeepCredentials(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), keptKey{}, credentialsOf(r))))
-	})
-}
-
-func credentialsOf(r *http.Request) kept {
-	if k, ok := r.Context().Value(keptKey{}).(kept); ok {
-		return k
-	}
-	return kept{
-		authorization: slices.Clone(r.Header["Authorization"]),
-		protocols:     slices.Clone(r.Header["Sec-Websocket-Protocol"]),
-		certificate:   r.TLS != nil && len(r.TLS.PeerCertificates) > 0,
-	}
-}
-
-// hasToken says whether a token came with the request.
-func (k kept) hasToken() bool {
-	return len(k.authorization) > 0 || slices.ContainsFunc(k.protocols, func(p string) bool { return strings.Contains(p, bearerProtocol) })
-}
-
 // checkCaller refuses a caller whom a server in this mode would not see as
 // who they are.
-func checkCaller(mode v1alpha1.IdentityMode, u user.Info, own kept) *fault {
+func checkCaller(mode v1alpha1.IdentityMode, u user.Info, own call.Credentials) *fault {
 	if mode == v1alpha1.PassThrough {
 		switch {
-		case len(own.authorization) > 1:
+		case len(own.Authorization) > 1:
 			return &fault{http.StatusBadRequest, Refused, "gets no request with two Authorization headers: send one"}
-		case own.certificate && own.hasToken():
+		case own.Certificate && own.HasToken():
 			return &fault{http.StatusUnauthorized, Refused, "takes the caller's own credentials, and these came twice, as a client certificate and as a token: " +
 				"send the token without the certificate, so that the gateway and the server see the same user"}
-		case own.certificate:
+		case own.Certificate:
 			return &fault{http.StatusUnauthorized, Refused, "takes the caller's own credentials, and a client certificate cannot be passed on: " +
 				"use a bearer token (kubectl --token, or a kubeconfig user with token or exec), go to the server directly, " +
 				"or have its administrator set identity.mode to Impersonate or FrontProxy"}
@@ -112,18 +76,18 @@ func survives(v string) bool {
 // gets: nothing that speaks of identity is left of what the caller sent, and
 // the caller as the gateway knows them, or their own token, is added.
 // checkCaller has passed.
-func identify(h http.Header, mode v1alpha1.IdentityMode, u user.Info, own kept, gateway Secret) {
+func identify(h http.Header, mode v1alpha1.IdentityMode, u user.Info, own call.Credentials, gateway Secret) {
 	for name := range h {
 		if !passes(name, mode) {
 			delete(h, name)
 		}
 	}
 	if mode == v1alpha1.PassThrough {
-		if len(own.authorization) == 1 {
-			h["Authorization"] = own.authorization
+		if len(own.Authorization) == 1 {
+			h["Authorization"] = own.Authorization
 		}
-		if len(own.protocols) > 0 && h["Upgrade"] != nil {
-			h["Sec-Websocket-Protocol"] = own.protocols
+		if len(own.Protocols) > 0 && h["Upgrade"] != nil {
+			h["Sec-Websocket-Protocol"] = own.Protocols
 		}
 		return
 	}
@@ -235,7 +199,7 @@ func dropTokenProtocol(h http.Header) {
 	var keep []string
 	for _, line := range h[name] {
 		for p := range strings.SplitSeq(line, ",") {
-			if p = strings.TrimSpace(p); p != "" && !strings.HasPrefix(p, bearerProtocol) {
+			if p = strings.TrimSpace(p); p != "" && !strings.HasPrefix(p, call.BearerProtocol) {
 				keep = append(keep, p)
 			}
 		}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -109,7 +110,7 @@ func newBackend(t *testing.T, spec v1alpha1.RemoteAPIServerSpec, creds Credentia
 // HTTP/2 too.
 func startGateway(t *testing.T, h http.Handler, u user.Info) *httptest.Server {
 	t.Helper()
-	s := httptest.NewUnstartedServer(KeepCredentials(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewUnstartedServer(call.Start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if u != nil {
 			r = r.WithContext(request.WithUser(r.Context(), u))
 		}

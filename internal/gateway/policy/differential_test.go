@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/policytest"
@@ -109,8 +110,10 @@ func (d *differential) try(t *testing.T, raw string) {
 			server.ServeHTTP(w, overTheWire(t, r))
 			d.judge(t, name, raw, through.all)
 		}))
+		c, r := call.Begin(r)
+		c.Server = guardedA(v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true})
 		ctx := context.WithValue(r.Context(), effectsKey{}, through)
-		ctx = request.WithUser(WithServer(ctx, servers.Server{Name: "A", Guard: v1alpha1.Guard{Namespaces: true, Authorization: true, Quota: true}}), &user.DefaultInfo{Name: "ann"})
+		ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "ann"})
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r.WithContext(ctx))
 		if d.passed == before {

@@ -40,6 +40,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/reserve"
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/namespaces"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
@@ -244,10 +245,11 @@ func (l *live) gateway(t *testing.T) *liveGateway {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		c, r := call.Begin(r)
 		ctx := request.WithRequestInfo(r.Context(), info)
 		ctx = request.WithUser(ctx, &user.DefaultInfo{Name: r.Header.Get("X-User")})
 		if server, ok := (liveServers{}).For(info.APIGroup); ok {
-			ctx = WithServer(ctx, server)
+			c.Server = &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: server.Name}, Spec: v1alpha1.RemoteAPIServerSpec{Guard: server.Guard}}
 		}
 		mux.ServeHTTP(w, r.WithContext(ctx))
 	}))

@@ -18,25 +18,27 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/namespaces"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/quota"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
-// Wrap holds the core server's policies over what next does. The request's
-// context must have its user and, by WithServer, the server that next sends it to:
-// a request without a server goes on as it is. next gets the canonical form of the
+// Wrap holds the core server's policies over what next does. The request must have
+// a user (request.UserFrom), and its Call the server that next sends it to: a request
+// that goes to no server goes on as it is. next gets the canonical form of the
 // request, which is what was judged. next must send requests by net/http, with the
 // context that it gets or one made from it: if that context has seen no connection
 // when next returns, the request is taken never to have been sent.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		server, ok := r.Context().Value(serverKey{}).(servers.Server)
-		if !ok || server.Guard == (v1alpha1.Guard{}) {
+		c := call.Of(r)
+		if c == nil || c.Server == nil || c.Server.Spec.Guard == (v1alpha1.Guard{}) {
 			next.ServeHTTP(w, r)
 			return
 		}
+		server := servers.Server{Name: c.Server.Name, Guard: c.Server.Spec.Guard}
 		q, err := canonical.Read(r, func(gvr schema.GroupVersionResource) (canonical.Kind, error) { return g.servers.Kind(server.Name, gvr) })
 		if err != nil {
 			g.answers.write(err, w, r)
@@ -53,14 +55,6 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		}
 		p.serve(w, r)
 	})
-}
-
-// serverKey is where a request's context has the server that it goes to.
-type serverKey struct{}
-
-// WithServer says which server the request of a context goes to.
-func WithServer(ctx context.Context, s servers.Server) context.Context {
-	return context.WithValue(ctx, serverKey{}, s)
 }
 
 // guarded is one request to a guarded server.

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/namespaces"
@@ -70,6 +71,11 @@ func (o oneServer) Client(string) (*rest.Config, *http.Client, error) {
 	return nil, nil, errors.New("not here")
 }
 
+// guardedA is server A as it is registered.
+func guardedA(rules v1alpha1.Guard) *v1alpha1.RemoteAPIServer {
+	return &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: "A"}, Spec: v1alpha1.RemoteAPIServerSpec{Guard: rules}}
+}
+
 // guardOver is a Guard over memory; what passes goes to next.
 func guardOver(t *testing.T, m *policytest.Memory, rules v1alpha1.Guard, next http.Handler) (*Guard, *httptest.Server) {
 	t.Helper()
@@ -91,9 +97,10 @@ func guardOver(t *testing.T, m *policytest.Memory, rules v1alpha1.Guard, next ht
 		if err != nil {
 			t.Error(err)
 		}
+		c, r := call.Begin(r)
 		ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: r.Header.Get("X-User")})
 		if strings.HasPrefix(r.URL.Path, "/apis/a/") {
-			ctx = WithServer(ctx, servers.Server{Name: "A", Guard: rules})
+			c.Server = guardedA(rules)
 		}
 		wrapped.ServeHTTP(w, r.WithContext(ctx))
 	}))

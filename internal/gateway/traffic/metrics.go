@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 )
 
 // Whose limit refuses a request, as a label.
@@ -91,37 +92,41 @@ func (m *metrics) forgetEndpoint(server, endpoint string) {
 	m.up.DeleteLabelValues(server, endpoint)
 }
 
-// request counts a request that has ended.
-func (m *metrics) request(r *http.Request, rec *recorder, note *record, k kind, took time.Duration) {
-	count := func() {
-		verb := verbOf(r)
-		m.requests.WithLabelValues(note.server(), verb, codeOf(rec.status())).Inc()
-		m.sent.WithLabelValues(note.server()).Add(float64(rec.bytes))
+// count counts a request that has ended.
+func (c *Control) count(r *http.Request, rec *recorder, note *call.Traffic, k kind, took time.Duration) {
+	m, verb := c.metrics, verbOf(r)
+	c.tell(note.Server, func() {
+		m.requests.WithLabelValues(note.Server, verb, codeOf(rec.status())).Inc()
+		m.sent.WithLabelValues(note.Server).Add(float64(rec.bytes))
 		if k == short {
-			m.duration.WithLabelValues(note.server(), verb).Observe(took.Seconds())
+			m.duration.WithLabelValues(note.Server, verb).Observe(took.Seconds())
 		}
-		if note.rejected != "" {
-			m.rejected.WithLabelValues(note.server(), note.rejected, string(k)).Inc()
+		if note.RejectedBy != "" {
+			m.rejected.WithLabelValues(note.Server, note.RejectedBy, string(k)).Inc()
 		}
-	}
-	if note.target == nil {
-		count()
+	})
+}
+
+// tell runs report, which uses a server's name as a label, unless the metrics of
+// that server have ended. "" stands for the gateway itself, whose metrics never end.
+func (c *Control) tell(server string, report func()) {
+	if server == "" {
+		report()
 		return
 	}
-	note.target.tell(count)
+	c.mu.Lock()
+	t := c.targets[server]
+	c.mu.Unlock()
+	if t != nil {
+		t.tell(report)
+	}
 }
 
 // Observe counts an event between the gateway and a server: it is meant for
 // backend.Options. Call Limit for the server before its backend runs, because
 // events of a server without a Limited are dropped.
 func (c *Control) Observe(e backend.Event) {
-	c.mu.Lock()
-	t := c.targets[e.Server]
-	c.mu.Unlock()
-	if t == nil {
-		return
-	}
-	t.tell(func() {
+	c.tell(e.Server, func() {
 		switch m := c.metrics; e.Kind {
 		case backend.Failed:
 			m.failures.WithLabelValues(e.Server, string(e.Reason)).Inc()

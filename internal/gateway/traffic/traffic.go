@@ -5,7 +5,6 @@
 package traffic
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 )
 
 // Options configure a Control. With the zero value the limits are the default
@@ -66,44 +66,24 @@ func New(opts Options) (*Control, error) {
 	return c, nil
 }
 
-// record is what is recorded of one request.
-type record struct {
-	caller     string // whose limits the request counts against: the caller's, even if it impersonates somebody
-	privileged bool   // the caller is of system:masters
-
-	target   *target // the server that it went to; nil: the gateway itself answered
-	rejected string  // the limit that refused the request; "" for none
-}
-
-// server is the name of the server that the request went to, or "".
-func (n *record) server() string {
-	if n.target == nil {
-		return ""
-	}
-	return n.target.name
-}
-
-type recordKey struct{}
-
 // Callers applies the limits of the caller, and records each request when it
 // ends. The request's context must already hold the user (request.UserFrom) and
 // what the path says (request.RequestInfoFrom).
 func (c *Control) Callers(next http.Handler) http.Handler {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		note := recordOf(r)
+		note, r := begin(r)
 		k := kindOf(r)
 		rec := &recorder{ResponseWriter: w}
-		r = r.WithContext(context.WithValue(r.Context(), recordKey{}, note))
 		done := false
 		defer func() { c.finish(r, rec, note, k, start, done) }()
 		switch {
 		case isHealth(r):
 			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(rec), r)
-		case !c.users.enter(note.caller, k, start):
+		case !c.users.enter(note.Caller, k, start):
 			c.reject(rec, r, note, byUser, "the caller has too many requests under way, or sends them too fast")
 		default:
-			defer c.users.leave(note.caller, k)
+			defer c.users.leave(note.Caller, k)
 			next.ServeHTTP(responsewriter.WrapForHTTP1Or2(rec), r)
 		}
 		done = true
@@ -132,19 +112,15 @@ type Limited struct {
 
 // ServeHTTP lets a request through to next if the server's limits have room for it.
 func (s *Limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	note, ok := r.Context().Value(recordKey{}).(*record)
-	if !ok {
-		// The request did not come by Callers: the server's limits hold even so.
-		note = recordOf(r)
-	}
-	note.target = s.target
+	note, r := begin(r) // the server's limits hold even if the request did not come by Callers
+	note.Server = s.target.name
 	k := kindOf(r)
-	places := s.target.places[class{k, note.privileged}]
-	if !places.Enter(note.caller) {
+	places := s.target.places[class{k, note.Privileged}]
+	if !places.Enter(note.Caller) {
 		s.control.reject(w, r, note, byServer, fmt.Sprintf("has too many %s under way through this gateway, in all or of this caller", k.plural()))
 		return
 	}
-	defer places.Leave(note.caller)
+	defer places.Leave(note.Caller)
 	s.next.ServeHTTP(w, r)
 }
 
@@ -192,9 +168,16 @@ func isHealth(r *http.Request) bool {
 	return slices.Contains([]string{"/healthz", "/livez", "/readyz"}, r.URL.Path)
 }
 
-func recordOf(r *http.Request) *record {
-	u, ok := request.UserFrom(r.Context())
-	return &record{caller: callerOf(r), privileged: ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)}
+// begin returns what the request's Call says of traffic, and sets who calls. The
+// first handler of this package that a request meets decides that, before anything
+// is impersonated.
+func begin(r *http.Request) (*call.Traffic, *http.Request) {
+	c, r := call.Begin(r)
+	if c.Traffic.Caller == "" {
+		u, ok := request.UserFrom(r.Context())
+		c.Traffic.Caller, c.Traffic.Privileged = callerOf(r), ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
+	}
+	return &c.Traffic, r
 }
 
 // callerOf names the caller whose limits a request counts against: the user, or
@@ -211,10 +194,10 @@ func callerOf(r *http.Request) string {
 }
 
 // reject answers with 429, because the limit named by says so.
-func (c *Control) reject(w http.ResponseWriter, r *http.Request, note *record, by, why string) {
-	note.rejected = by
-	status := backend.NewStatus(note.server(), http.StatusTooManyRequests, backend.Refused, why+": try again in a second")
-	if note.target == nil {
+func (c *Control) reject(w http.ResponseWriter, r *http.Request, note *call.Traffic, by, why string) {
+	note.RejectedBy = by
+	status := backend.NewStatus(note.Server, http.StatusTooManyRequests, backend.Refused, why+": try again in a second")
+	if note.Server == "" {
 		status.ErrStatus.Message = why + ": try again in a second"
 		status.ErrStatus.Details.Group, status.ErrStatus.Details.Kind = "", ""
 	}
@@ -223,14 +206,14 @@ func (c *Control) reject(w http.ResponseWriter, r *http.Request, note *record, b
 }
 
 // finish records a request that has ended; whole is false if its answer broke off.
-func (c *Control) finish(r *http.Request, rec *recorder, note *record, k kind, start time.Time, whole bool) {
+func (c *Control) finish(r *http.Request, rec *recorder, note *call.Traffic, k kind, start time.Time, whole bool) {
 	took := time.Since(start)
-	c.metrics.request(r, rec, note, k, took)
+	c.count(r, rec, note, k, took)
 	if c.opts.Access == nil {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("method", r.Method), slog.String("path", clip(r.URL.Path)), slog.String("server", note.server()),
+		slog.String("method", r.Method), slog.String("path", clip(r.URL.Path)), slog.String("server", note.Server),
 		slog.Int("code", rec.status()), slog.Int64("bytes", rec.bytes), slog.Duration("took", took),
 		slog.String("remote", r.RemoteAddr), slog.String("agent", clip(r.UserAgent())),
 	}
@@ -240,8 +223,8 @@ func (c *Control) finish(r *http.Request, rec *recorder, note *record, k kind, s
 	if info, ok := request.RequestInfoFrom(r.Context()); ok {
 		attrs = append(attrs, slog.String("verb", info.Verb))
 	}
-	if note.rejected != "" {
-		attrs = append(attrs, slog.String("limit", note.rejected))
+	if note.RejectedBy != "" {
+		attrs = append(attrs, slog.String("limit", note.RejectedBy))
 	}
 	if !whole {
 		attrs = append(attrs, slog.Bool("aborted", true))

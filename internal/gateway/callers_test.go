@@ -55,7 +55,7 @@ func TestPoliciesSeeWhomTheServerSees(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seen := ""
-			h := (&router{registry: r}).locate((&Server{cfg: Config{Authorizer: mayBeBob{}}}).impersonate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := (&router{registry: r}).route((&Gateway{cfg: Config{Authorizer: mayBeBob{}}}).impersonate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				u, _ := apirequest.UserFrom(r.Context())
 				seen = u.GetName()
 			})))

@@ -1,0 +1,76 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/xbernetes/xbernetes/internal/door"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
+)
+
+// handler is the way of a request: it passes the steps from top to bottom, and then
+// its Call's Answer answers it.
+func (g *Gateway) handler() http.Handler {
+	router := newRouter(g)
+	steps := []func(http.Handler) http.Handler{
+		pace,              // ends a request whose caller is too slow
+		g.survive,         // answers 500 if a later step panics
+		call.Start,        // the request gets its Call, with the caller's credentials
+		describe,          // the context gets the RequestInfo: what the path says
+		router.route,      // the Call gets its Server and its Answer
+		g.authenticate,    // the context gets the user
+		g.traffic.Callers, // the caller's limits; metrics, log and trace
+		g.admit,           // answers health checks; refuses callers who are not known
+	}
+	if g.guard != nil {
+		steps = append(steps,
+			g.impersonate, // the user becomes whom a guarded request is made as
+			g.guard.Wrap,  // guarded requests: canonical form, rights, namespaces, quotas
+		)
+	}
+	var h http.Handler = http.HandlerFunc(answer)
+	for _, step := range slices.Backward(steps) {
+		h = step(h)
+	}
+	return h
+}
+
+func answer(w http.ResponseWriter, r *http.Request) { call.Of(r).Answer(w, r) }
+
+func pace(next http.Handler) http.Handler { return door.Pace(next, door.Pacing{}) }
+
+// survive answers 500 if next panics. http.ErrAbortHandler goes on: with it a
+// handler breaks an answer off.
+func (g *Gateway) survive(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(p)
+			default:
+				g.log.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p))
+				refuse(w, r, http.StatusInternalServerError, "the gateway failed on this request; its log says more")
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// describe puts into the request's context what its method and URL say, as
+// Kubernetes reads them.
+func describe(next http.Handler) http.Handler {
+	resolver := &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, err := resolver.NewRequestInfo(r)
+		if err != nil {
+			refuse(w, r, http.StatusBadRequest, fmt.Sprintf("the request cannot be understood: %v", err))
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
+	})
+}
