@@ -60,7 +60,7 @@ func benchPut(b *testing.B, size, keys int) {
 		}
 		s.View()
 		if n%(1<<18) < size && s.rev > 1<<18 {
-			if err := s.applyCompact(s.rev - 1<<17); err != nil {
+			if err := s.history.compact(s.rev-1<<17, s.rev); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -91,10 +91,10 @@ func BenchmarkRead(b *testing.B) {
 		o ReadOptions
 	}{
 		"one":          {KeyRange{Key: benchKey(4711)}, ReadOptions{Limit: 1}},
-		"count 100000": {KeyRange{"/registry/pods/", "/registry/pods0"}, ReadOptions{CountOnly: true}},
-		"page of 500":  {KeyRange{"/registry/pods/", "/registry/pods0"}, ReadOptions{Limit: 500}},
-		"all 100000":   {KeyRange{"/registry/pods/", "/registry/pods0"}, ReadOptions{}},
-		"all before":   {KeyRange{"/registry/pods/", "/registry/pods0"}, ReadOptions{Revision: v.rev - 1}},
+		"count 100000": {KeyRange{Key: "/registry/pods/", End: "/registry/pods0"}, ReadOptions{CountOnly: true}},
+		"page of 500":  {KeyRange{Key: "/registry/pods/", End: "/registry/pods0"}, ReadOptions{Limit: 500}},
+		"all 100000":   {KeyRange{Key: "/registry/pods/", End: "/registry/pods0"}, ReadOptions{}},
+		"all before":   {KeyRange{Key: "/registry/pods/", End: "/registry/pods0"}, ReadOptions{Revision: v.rev - 1}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc/wire"
 )
 
 func pointers(requests []Request) []*Request {
@@ -23,12 +24,12 @@ func pointers(requests []Request) []*Request {
 var hostile = []Request{
 	{Kind: Txn},
 	{Kind: Txn, Then: []Op{{Kind: OpPut}}},
-	{Kind: Txn, Then: []Op{{Kind: OpPut, Range: KeyRange{"k", "a"}, Lease: -1, IgnoreValue: true, IgnoreLease: true, PrevKV: true}}},
-	{Kind: Txn, Then: []Op{{Kind: OpRange, Range: KeyRange{"z", "a"}, Read: ReadOptions{Revision: math.MinInt64, Limit: math.MinInt64, Order: Descend, Target: SortByValue}}}},
-	{Kind: Txn, Then: []Op{{Kind: OpRange, Range: KeyRange{"", FromKey}, Read: ReadOptions{Revision: math.MaxInt64, Limit: math.MaxInt64, MinMod: -1, MaxMod: math.MinInt64}}}},
-	{Kind: Txn, Then: []Op{{Kind: OpDelete, Range: KeyRange{"", FromKey}}, {Kind: OpDelete, Range: KeyRange{"a", "z"}, PrevKV: true}, {Kind: OpDelete}}},
-	{Kind: Txn, Then: []Op{{Kind: OpPut, Range: KeyRange{Key: "k"}}, {Kind: OpDelete, Range: KeyRange{"a", "z"}}, {Kind: OpPut, Range: KeyRange{Key: "k"}}}},
-	{Kind: Txn, Compares: []Compare{{Range: KeyRange{"z", "a"}, Target: TargetValue, Result: NotEqual}, {Range: KeyRange{"", FromKey}, Target: TargetLease, Int: math.MinInt64}}},
+	{Kind: Txn, Then: []Op{{Kind: OpPut, Range: KeyRange{Key: "k", End: "a"}, Lease: -1, IgnoreValue: true, IgnoreLease: true, PrevKV: true}}},
+	{Kind: Txn, Then: []Op{{Kind: OpRange, Range: KeyRange{Key: "z", End: "a"}, Read: ReadOptions{Revision: math.MinInt64, Limit: math.MinInt64, Order: Descend, Target: SortByValue}}}},
+	{Kind: Txn, Then: []Op{{Kind: OpRange, Range: KeyRange{Key: "", End: FromKey}, Read: ReadOptions{Revision: math.MaxInt64, Limit: math.MaxInt64, MinMod: -1, MaxMod: math.MinInt64}}}},
+	{Kind: Txn, Then: []Op{{Kind: OpDelete, Range: KeyRange{Key: "", End: FromKey}}, {Kind: OpDelete, Range: KeyRange{Key: "a", End: "z"}, PrevKV: true}, {Kind: OpDelete}}},
+	{Kind: Txn, Then: []Op{{Kind: OpPut, Range: KeyRange{Key: "k"}}, {Kind: OpDelete, Range: KeyRange{Key: "a", End: "z"}}, {Kind: OpPut, Range: KeyRange{Key: "k"}}}},
+	{Kind: Txn, Compares: []Compare{{Range: KeyRange{Key: "z", End: "a"}, Target: TargetValue, Result: NotEqual}, {Range: KeyRange{Key: "", End: FromKey}, Target: TargetLease, Int: math.MinInt64}}},
 	{Kind: Compact, Revision: math.MinInt64}, {Kind: Compact, Revision: math.MaxInt64}, {Kind: Compact}, {Kind: Compact, Revision: 1},
 	{Kind: LeaseGrant, TTL: math.MaxInt64}, {Kind: LeaseGrant, Lease: -1, TTL: math.MinInt64}, {Kind: LeaseGrant, Lease: 1},
 	{Kind: LeaseRenew}, {Kind: LeaseRevoke}, {Kind: LeaseExpire, Since: math.MaxUint64}, {Kind: LeaseRevoke, Lease: -1},
@@ -115,7 +116,7 @@ func FuzzState(f *testing.F) {
 		want := parts(t, whole)
 		sameParts(t, "pruned", parts(t, pruned), want)
 		sameParts(t, "thawed", parts(t, mustThaw(t, want)), want)
-		mustBeATree(t, pruned.keys.root)
+		mustBeATree(t, pruned.keys.Root())
 	})
 }
 
@@ -207,14 +208,12 @@ func TestThawRefuses(t *testing.T) {
 		v := *f.View
 		f.View = &v
 		edit(f)
-		w := wireWriter{}
-		w.frame(f)
-		return w.b
+		return f.firstPart()
 	}
 	history := func(versions ...*KV) []byte {
-		w := wireWriter{}
-		w.history(versions)
-		return w.b
+		w := wire.Writer{}
+		writeVersions(&w, versions)
+		return w.B
 	}
 	a2 := &KV{Key: "a", Create: 2, Mod: 3, Version: 2}
 	a1 := &KV{Key: "a", Create: 2, Mod: 2, Version: 1}

@@ -117,11 +117,11 @@ func TestMaxLeases(t *testing.T) {
 	}
 	s := New()
 	for id := range LeaseID(MaxLeases) {
-		if err := s.grant(math.MinInt64+id, MaxLeaseTTL); err != nil {
+		if err := s.leases.grant(math.MinInt64+id, MaxLeaseTTL, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.grant(1, 60); !errors.Is(err, ErrTooManyLeases) {
+	if err := s.leases.grant(1, 60, 0); !errors.Is(err, ErrTooManyLeases) {
 		t.Errorf("one more: %v", err)
 	}
 	for id := range WriterID(maxWriters) {
@@ -131,9 +131,8 @@ func TestMaxLeases(t *testing.T) {
 		}
 		s.writers[math.MaxUint64-id] = w
 	}
-	s.slot, s.rev, s.compact = math.MaxUint64, math.MaxInt64, math.MaxInt64
-	w := wireWriter{}
-	if w.frame(s.Freeze()); len(w.b) > MaxFirstPart {
-		t.Errorf("the first part has %d bytes, at most %d", len(w.b), MaxFirstPart)
+	s.slot, s.rev, s.history.compacted = math.MaxUint64, math.MaxInt64, math.MaxInt64
+	if first := s.Freeze().firstPart(); len(first) > MaxFirstPart {
+		t.Errorf("the first part has %d bytes, at most %d", len(first), MaxFirstPart)
 	}
 }

@@ -22,14 +22,23 @@ import (
 	"errors"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc/keys"
 )
 
-// Revision counts the successful mutating requests. A new state is at 1, as
-// in etcd, so the first change makes revision 2.
-type Revision int64
+// What the state and the keys below it have in common.
+type (
+	// Revision counts the successful mutating requests, from 1 in a new state.
+	Revision = keys.Revision
+	// LeaseID names a lease. It is drawn by the proposer, never by the state.
+	LeaseID = keys.LeaseID
+	// KeyRange is a set of keys as etcd writes it.
+	KeyRange = keys.Range
+	// KV is one version of one key.
+	KV = keys.KV
+)
 
-// LeaseID names a lease. It is drawn by the proposer, never by the state.
-type LeaseID int64
+// FromKey is the End of a KeyRange that means "no end".
+const FromKey = keys.FromKey
 
 // WriterID names one process that proposes records, for one run of it.
 type WriterID uint64
@@ -59,30 +68,6 @@ const MaxLeaseTTL = 9_000_000_000
 // MaxLeases is how many leases there are at once at most, so that the part of a
 // snapshot that holds them has a bound.
 const MaxLeases = 1 << 20
-
-// KeyRange is a set of keys as etcd writes it: the one key if End is empty,
-// every key from Key on if End is "\x00", otherwise Key <= k < End.
-type KeyRange struct {
-	Key, End string
-}
-
-// FromKey is the End that means "no end".
-const FromKey = "\x00"
-
-// Single says whether the range is one key.
-func (r KeyRange) Single() bool { return r.End == "" }
-
-// Contains says whether key is in the range.
-func (r KeyRange) Contains(key string) bool {
-	switch r.End {
-	case "":
-		return key == r.Key
-	case FromKey:
-		return key >= r.Key
-	default:
-		return key >= r.Key && key < r.End
-	}
-}
 
 // CompareTarget is what a Compare looks at.
 type CompareTarget uint8

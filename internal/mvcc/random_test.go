@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc/keys"
 )
 
 var (
@@ -69,9 +70,9 @@ func (g *gen) keyRange() KeyRange {
 	case 1:
 		r.End = FromKey
 	case 2:
-		r = KeyRange{"/a/", "/a0"}
+		r = KeyRange{Key: "/a/", End: "/a0"}
 	case 3:
-		r = KeyRange{"\x00", FromKey}
+		r = KeyRange{Key: "\x00", End: FromKey}
 	}
 	return r
 }
@@ -265,8 +266,8 @@ func mustEqual[T any](t testing.TB, what string, got, want T) {
 	}
 }
 
-// wire sends requests through their encoding and back.
-func wire(t testing.TB, requests []Request) []Request {
+// encoded sends requests through their encoding and back.
+func encoded(t testing.TB, requests []Request) []Request {
 	t.Helper()
 	pointers := make([]*Request, len(requests))
 	for i := range requests {
@@ -282,7 +283,7 @@ func wire(t testing.TB, requests []Request) []Request {
 
 // TestModel drives four states in step with the model: one that is never
 // pruned, one pruned at random moments by random amounts, one fed through the
-// wire form without answers, and one that is thawed from a snapshot of another
+// encoded form without answers, and one that is thawed from a snapshot of another
 // now and then. All must answer as the model does, and be equal byte by byte.
 func TestModel(t *testing.T) {
 	eachSeed(t, func(t *testing.T, seed uint64) {
@@ -305,7 +306,7 @@ func TestModel(t *testing.T) {
 			mustEqual(t, fmt.Sprintf("slot %d", slot), plainResults(whole.Apply(slot, b, true)), want)
 			mustEqual(t, fmt.Sprintf("slot %d, pruned", slot), plainResults(pruned.Apply(slot, b, true)), want)
 			mustEqual(t, fmt.Sprintf("slot %d, thawed", slot), plainResults(thawed.Apply(slot, b, true)), want)
-			decoded.Apply(slot, &Batch{From: b.From, Writer: b.Writer, Number: b.Number, Requests: wire(t, b.Requests)}, false)
+			decoded.Apply(slot, &Batch{From: b.From, Writer: b.Writer, Number: b.Number, Requests: encoded(t, b.Requests)}, false)
 			if since, err := m.changes(before+1, m.rev()); err == nil {
 				mustEqual(t, "changes of the batch", plainChanges(pruned.ChangesSince(before)), since)
 			}
@@ -466,13 +467,13 @@ func mustStayValid(t *testing.T, g *gen, m *model, v *View) {
 // that there is nothing left to do.
 func mustBeLean(t *testing.T, s *State) {
 	t.Helper()
-	s.keys.root.ascend(KeyRange{End: FromKey}, func(head *KV) bool {
-		if !head.Live() && head.Mod < s.compact {
+	s.keys.Root().Ascend(KeyRange{End: FromKey}, func(head *KV) bool {
+		if !head.Live() && head.Mod < s.history.compacted {
 			t.Errorf("the tombstone of %q at %d is left", head.Key, head.Mod)
 		}
-		for kv := head; kv != nil; kv = kv.prev.Load() {
-			if prev := kv.prev.Load(); prev != nil && kv.Mod < s.compact {
-				t.Errorf("version %d of %q is left, compacted at %d", prev.Mod, kv.Key, s.compact)
+		for kv := head; kv != nil; kv = kv.Prev() {
+			if prev := kv.Prev(); prev != nil && kv.Mod < s.history.compacted {
+				t.Errorf("version %d of %q is left, compacted at %d", prev.Mod, kv.Key, s.history.compacted)
 			}
 		}
 		return true
@@ -574,4 +575,12 @@ func hashOf(parts [][]byte) [32]byte {
 		h.Write(p)
 	}
 	return [32]byte(h.Sum(nil))
+}
+
+// mustBeATree checks all that a tree of keys promises, from root down.
+func mustBeATree(t testing.TB, root *keys.Node) {
+	t.Helper()
+	if err := root.Check(); err != nil {
+		t.Error(err)
+	}
 }

@@ -6,48 +6,29 @@ import (
 	"slices"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc/wire"
 )
 
 // Frozen is a state at one slot, with all that a snapshot holds. It is
 // immutable, but for history that Prune takes from under it: see Parts.
 type Frozen struct {
 	View    *View
-	leases  []leaseRow
-	writers []writerRow
-}
-
-type leaseRow struct {
-	id    LeaseID
-	ttl   int64
-	since journal.Slot
-}
-
-type writerRow struct {
-	id WriterID
-	writer
+	leases  []leaseRow  // by ascending id
+	writers []writerRow // by ascending id
 }
 
 // Freeze takes the state as it stands, in time that grows with the leases and
 // writers but not with the keys.
 func (s *State) Freeze() *Frozen {
-	f := &Frozen{View: s.View()}
-	for id, l := range s.leases {
-		f.leases = append(f.leases, leaseRow{id, l.ttl, l.since})
-	}
-	for id, w := range s.writers {
-		f.writers = append(f.writers, writerRow{id, *w})
-	}
-	slices.SortFunc(f.leases, func(a, b leaseRow) int { return cmp.Compare(a.id, b.id) })
-	slices.SortFunc(f.writers, func(a, b writerRow) int { return cmp.Compare(a.id, b.id) })
-	return f
+	return &Frozen{View: s.View(), leases: s.leases.rows(), writers: s.writers.rows()}
 }
 
 // PartSize is the length, in bytes, at which a part of a snapshot is closed.
 // It is part of the canonical encoding.
 const PartSize = 4 << 20
 
-// The limits of a snapshot: no state makes more. Who reads one that claims more
-// need not make room for it.
+// The limits of a snapshot: no state makes more, so that a reader need not make room
+// for one that claims more.
 const (
 	// MaxFirstPart is the length of the first part, in bytes: that of MaxLeases
 	// and maxWriters, none of which is longer than its row.
@@ -68,64 +49,50 @@ func MaxParts(slot journal.Slot) uint64 { return uint64(min(slot, 1<<60)) + 2 }
 // ErrCompacted if the state was compacted and pruned since it was frozen: what
 // was yielded is then worthless, and the state must be frozen anew.
 func (f *Frozen) Parts(yield func(part []byte) error) error {
-	w := wireWriter{}
-	w.frame(f)
-	if err := yield(w.b); err != nil {
+	if err := yield(f.firstPart()); err != nil {
 		return err
 	}
-	w.b = make([]byte, 0, PartSize+PartSize/4)
+	w := wire.Writer{B: make([]byte, 0, PartSize+PartSize/4)}
 	flush := func() error {
 		if Revision(f.View.pruned.Load()) > f.View.compact {
 			return ErrCompacted // versions may have been cut while we walked
 		}
-		err := yield(w.b)
-		w.b = w.b[:0]
+		err := yield(w.B)
+		w.B = w.B[:0]
 		return err
 	}
 	var err error
 	var kept []*KV
-	f.View.root.ascend(KeyRange{End: FromKey}, func(head *KV) bool {
-		kept = head.since(f.View.compact, kept[:0])
+	f.View.root.Ascend(KeyRange{End: FromKey}, func(head *KV) bool {
+		kept = since(head, f.View.compact, kept[:0])
 		for rest := kept; len(rest) > 0 && err == nil; {
-			if rest = w.history(rest); len(w.b) >= PartSize {
+			if rest = writeVersions(&w, rest); len(w.B) >= PartSize {
 				err = flush()
 			}
 		}
 		return err == nil
 	})
-	if err != nil || len(w.b) == 0 {
+	if err != nil || len(w.B) == 0 {
 		return err
 	}
 	return flush()
 }
 
-// frame writes what is not keys.
-func (w *wireWriter) frame(f *Frozen) {
-	w.uvarint(uint64(f.View.slot))
-	w.varint(int64(f.View.rev))
-	w.varint(int64(f.View.compact))
-	w.uvarint(uint64(len(f.leases)))
-	for _, l := range f.leases {
-		w.varint(int64(l.id))
-		w.varint(l.ttl)
-		w.uvarint(uint64(l.since))
-	}
-	w.uvarint(uint64(len(f.writers)))
-	for i := range f.writers {
-		wr := &f.writers[i]
-		w.uvarint(uint64(wr.id))
-		w.uvarint(uint64(wr.last))
-		w.uvarint(uint64(wr.max))
-		for _, word := range wr.seen {
-			w.uvarint(word)
-		}
-	}
+// firstPart returns what is not keys.
+func (f *Frozen) firstPart() []byte {
+	w := wire.Writer{}
+	w.Uvarint(uint64(f.View.slot))
+	w.Varint(int64(f.View.rev))
+	w.Varint(int64(f.View.compact))
+	writeLeases(&w, f.leases)
+	writeWriters(&w, f.writers)
+	return w.B
 }
 
-// since appends to dst the versions that can be read at or above compact,
+// since appends to dst the versions of a key, from kv back, that can be read at or above compact,
 // newest first: those made there, and the one below if it is live.
-func (kv *KV) since(compact Revision, dst []*KV) []*KV {
-	for ; kv != nil && kv.Mod >= compact; kv = kv.prev.Load() {
+func since(kv *KV, compact Revision, dst []*KV) []*KV {
+	for ; kv != nil && kv.Mod >= compact; kv = kv.Prev() {
 		dst = append(dst, kv)
 	}
 	if kv.Live() {
@@ -134,21 +101,21 @@ func (kv *KV) since(compact Revision, dst []*KV) []*KV {
 	return dst
 }
 
-// history writes versions of one key, newest first, up to the one that fills the
-// part. It returns the others.
-func (w *wireWriter) history(versions []*KV) (rest []*KV) {
-	w.string(versions[0].Key)
-	for rest = versions; len(rest) > 0 && (len(w.b) < PartSize || len(rest) == len(versions)); rest = rest[1:] {
+// writeVersions writes versions of one key, newest first, up to the one that fills
+// the part. It returns the others.
+func writeVersions(w *wire.Writer, versions []*KV) (rest []*KV) {
+	w.Text(versions[0].Key)
+	for rest = versions; len(rest) > 0 && (len(w.B) < PartSize || len(rest) == len(versions)); rest = rest[1:] {
 		kv := rest[0]
-		w.varint(int64(kv.Mod))
-		w.varint(kv.Version)
+		w.Varint(int64(kv.Mod))
+		w.Varint(kv.Version)
 		if kv.Live() {
-			w.varint(int64(kv.Create))
-			w.varint(int64(kv.Lease))
-			w.bytes(kv.Value)
+			w.Varint(int64(kv.Create))
+			w.Varint(int64(kv.Lease))
+			w.Bytes(kv.Value)
 		}
 	}
-	w.varint(0)
+	w.Varint(0)
 	return rest
 }
 
@@ -162,42 +129,42 @@ type Part struct {
 // ParsePart decodes a part other than the first. Parts may be decoded at the
 // same time. The error wraps ErrMalformed.
 func ParsePart(b []byte) (Part, error) {
-	r := wireReader{b: b}
+	r := wire.Reader{B: b}
 	var p Part
 	if len(b) > MaxPart {
-		r.fail()
+		r.Fail()
 	}
-	for len(r.b) > 0 {
-		head, last := r.history()
+	for len(r.B) > 0 {
+		head, last := readVersions(&r)
 		p.heads, p.last = append(p.heads, head), last
 	}
-	if r.failed {
+	if r.Failed {
 		return Part{}, fmt.Errorf("snapshot part of %d bytes: %w", len(b), ErrMalformed)
 	}
 	return p, nil
 }
 
-// history reads versions of one key, at least one, up to a revision of 0.
-func (r *wireReader) history() (head, last *KV) {
-	key := r.string()
+// readVersions reads versions of one key, at least one, up to a revision of 0.
+func readVersions(r *wire.Reader) (head, last *KV) {
+	key := r.Text()
 	for {
-		mod := Revision(r.varint())
-		if mod == 0 && last != nil && !r.failed {
+		mod := Revision(r.Varint())
+		if mod == 0 && last != nil && !r.Failed {
 			return head, last
 		}
-		kv := &KV{Key: key, Mod: mod, Version: r.varint()}
+		kv := &KV{Key: key, Mod: mod, Version: r.Varint()}
 		if kv.Live() {
-			kv.Create, kv.Lease = Revision(r.varint()), LeaseID(r.varint())
-			kv.Value = r.bytes()
+			kv.Create, kv.Lease = Revision(r.Varint()), LeaseID(r.Varint())
+			kv.Value = r.Bytes()
 		}
 		switch {
-		case r.failed || !kv.sound() || last != nil && !last.follows(kv):
-			r.fail()
+		case r.Failed || !sound(kv) || last != nil && !follows(last, kv):
+			r.Fail()
 			return nil, nil
 		case last == nil:
 			head = kv
 		default:
-			last.prev.Store(kv)
+			last.Link(kv)
 		}
 		last = kv
 	}
@@ -210,10 +177,10 @@ func join(parts []Part) error {
 	for i := range parts {
 		p := &parts[i]
 		if last != nil && len(p.heads) > 0 && p.heads[0].Key == last.Key {
-			if !last.follows(p.heads[0]) {
+			if !follows(last, p.heads[0]) {
 				return fmt.Errorf("snapshot: key %q is in two parts: %w", last.Key, ErrMalformed)
 			}
-			last.prev.Store(p.heads[0])
+			last.Link(p.heads[0])
 			p.heads = p.heads[1:]
 		}
 		if p.last != nil {
@@ -224,7 +191,7 @@ func join(parts []Part) error {
 }
 
 // sound says whether a version's numbers agree with each other.
-func (kv *KV) sound() bool {
+func sound(kv *KV) bool {
 	if !kv.Live() {
 		return kv.Version == 0 && kv.Mod > 1
 	}
@@ -232,7 +199,7 @@ func (kv *KV) sound() bool {
 }
 
 // follows says whether older can be the version before kv.
-func (kv *KV) follows(older *KV) bool {
+func follows(kv, older *KV) bool {
 	switch {
 	case older.Mod >= kv.Mod:
 		return false
@@ -248,9 +215,9 @@ func (kv *KV) follows(older *KV) bool {
 // parts are of no state that there could be, or one is missing.
 func Thaw(first []byte, parts []Part) (*State, error) {
 	s := New()
-	r := wireReader{b: first}
-	r.frame(s)
-	if r.failed || len(r.b) != 0 {
+	r := wire.Reader{B: first}
+	s.readFirstPart(&r)
+	if r.Failed || len(r.B) != 0 {
 		return nil, fmt.Errorf("first part of a snapshot: %w", ErrMalformed)
 	}
 	if err := join(parts); err != nil {
@@ -265,7 +232,7 @@ func Thaw(first []byte, parts []Part) (*State, error) {
 			last = head
 		}
 	}
-	slices.SortFunc(s.log, func(a, b Change) int {
+	slices.SortFunc(s.history.log, func(a, b Change) int {
 		if c := cmp.Compare(a.KV.Mod, b.KV.Mod); c != 0 {
 			return c
 		}
@@ -277,36 +244,16 @@ func Thaw(first []byte, parts []Part) (*State, error) {
 	return s, nil
 }
 
-// frame reads what is not keys.
-func (r *wireReader) frame(s *State) {
-	s.slot = journal.Slot(r.uvarint())
-	s.rev, s.compact = Revision(r.varint()), Revision(r.varint())
-	if s.compact < 0 || s.rev < max(s.compact, 1) {
-		r.fail()
+// readFirstPart reads what is not keys.
+func (s *State) readFirstPart(r *wire.Reader) {
+	s.slot = journal.Slot(r.Uvarint())
+	s.rev, s.history.compacted = Revision(r.Varint()), Revision(r.Varint())
+	if s.history.compacted < 0 || s.rev < max(s.history.compacted, 1) {
+		r.Fail()
 	}
-	s.pruned.Store(int64(s.compact))
-	var lastLease LeaseID
-	for i := range r.count(minLease, MaxLeases) {
-		id, l := LeaseID(r.varint()), &lease{ttl: r.varint(), since: journal.Slot(r.uvarint())}
-		if id == 0 || i > 0 && id <= lastLease || l.ttl < 1 || l.ttl > MaxLeaseTTL || l.since > s.slot || r.failed {
-			r.fail()
-			return
-		}
-		s.leases[id], lastLease = l, id
-	}
-	var lastWriter WriterID
-	for i := range r.count(minWriter, maxWriters) {
-		id := WriterID(r.uvarint())
-		w := &writer{last: journal.Slot(r.uvarint()), max: BatchNumber(r.uvarint())}
-		for i := range w.seen {
-			w.seen[i] = r.uvarint()
-		}
-		if i > 0 && id <= lastWriter || w.last > s.slot || r.failed {
-			r.fail()
-			return
-		}
-		s.writers[id], lastWriter = w, id
-	}
+	s.history.pruned.Store(int64(s.history.compacted))
+	s.leases.read(r, s.slot)
+	s.writers.read(r, s.slot)
 }
 
 // restore puts one key back with its history, into the log and its lease too.
@@ -322,29 +269,29 @@ func (s *State) restore(head *KV) bool {
 		}
 		l.attach(head.Key)
 	}
-	s.keys.put(head)
-	s.bytes += head.size()
+	s.keys.Put(head)
+	s.bytes += sizeOf(head)
 	kv := head
-	for kv.Mod >= s.compact {
-		prev := kv.prev.Load()
+	for kv.Mod >= s.history.compacted {
+		prev := kv.Prev()
 		c := Change{KV: kv}
 		if prev.Live() {
 			c.Prev = prev
 		}
-		s.log = append(s.log, c)
+		s.history.log = append(s.history.log, c)
 		if prev == nil {
 			return kv.Version == 1
 		}
 		kv = prev
 	}
-	return kv.Live() && kv.prev.Load() == nil // one version, below what was compacted
+	return kv.Live() && kv.Prev() == nil // one version, below what was compacted
 }
 
 // gapless says whether every revision from the compacted one on has a change.
 func (s *State) gapless() bool {
-	next := max(s.compact, 2)
-	for i := range s.log {
-		if mod := s.log[i].KV.Mod; mod == next {
+	next := max(s.history.compacted, 2)
+	for i := range s.history.log {
+		if mod := s.history.log[i].KV.Mod; mod == next {
 			next++
 		} else if mod != next-1 {
 			return false

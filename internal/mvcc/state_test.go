@@ -219,12 +219,12 @@ func TestChangesTwiceIsQuick(t *testing.T) {
 	const n = 1 << 18
 	ops := make([]Op, 0, 2*n)
 	for i := range n {
-		ops = append(ops, Op{Kind: OpPut, Range: KeyRange{Key: fmt.Sprintf("p%08d", i)}}, Op{Kind: OpDelete, Range: KeyRange{fmt.Sprintf("d%08d", i), "e"}})
+		ops = append(ops, Op{Kind: OpPut, Range: KeyRange{Key: fmt.Sprintf("p%08d", i)}}, Op{Kind: OpDelete, Range: KeyRange{Key: fmt.Sprintf("d%08d", i), End: "e"}})
 	}
 	if changesTwice(ops) {
 		t.Error("no key is changed twice")
 	}
-	ops = append(ops, Op{Kind: OpDelete, Range: KeyRange{"p00001000", "p00001001"}})
+	ops = append(ops, Op{Kind: OpDelete, Range: KeyRange{Key: "p00001000", End: "p00001001"}})
 	if !changesTwice(ops) {
 		t.Error("a key is put and deleted")
 	}

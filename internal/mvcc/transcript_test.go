@@ -197,8 +197,8 @@ func (p *player) changes(from, to Revision) {
 func (p *player) history() {
 	v := p.state.View()
 	p.printf("slot %d, revision %d, compacted %d, %d bytes", v.Slot(), v.Revision(), v.Compacted(), p.state.Bytes())
-	v.root.ascend(KeyRange{End: FromKey}, func(head *KV) bool {
-		for kv := head; kv != nil; kv = kv.prev.Load() {
+	v.root.Ascend(KeyRange{End: FromKey}, func(head *KV) bool {
+		for kv := head; kv != nil; kv = kv.Prev() {
 			p.printf("%s", show(kv))
 		}
 		return true
@@ -312,7 +312,7 @@ func (p *player) keyRange(s string) KeyRange {
 	if to == "" {
 		to = FromKey
 	}
-	return KeyRange{from, to}
+	return KeyRange{Key: from, End: to}
 }
 
 func (p *player) op(s string) Op {

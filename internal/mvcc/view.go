@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc/keys"
 )
 
 // View is the state at one slot, frozen: safe for any number of readers, for
@@ -16,7 +17,7 @@ type View struct {
 	slot    journal.Slot
 	rev     Revision
 	compact Revision
-	root    *node
+	root    *keys.Node
 	log     []Change // ordered by revision, then key; all at or above compact, perhaps some below
 	// pruned is the revision below which versions may have been cut, also in
 	// this view: shared with the state, which raises it before it cuts.
@@ -88,7 +89,7 @@ type ReadResult struct {
 
 // Get returns the live version of key; nil if there is none.
 func (v *View) Get(key string) *KV {
-	if kv := v.root.get(key); kv.Live() {
+	if kv := v.root.Get(key); kv.Live() {
 		return kv
 	}
 	return nil
@@ -128,10 +129,10 @@ func checkRevision(rev, current, compact Revision) error {
 }
 
 // readNewest reads the newest versions below root; the count costs O(log n).
-func readNewest(root *node, r KeyRange, o *ReadOptions) ReadResult {
+func readNewest(root *keys.Node, r KeyRange, o *ReadOptions) ReadResult {
 	res := ReadResult{KeysOnly: o.KeysOnly}
 	if r.Single() {
-		if kv := root.get(r.Key); kv.Live() {
+		if kv := root.Get(r.Key); kv.Live() {
 			res.Count = 1
 			if !o.CountOnly && o.keeps(kv) {
 				res.KVs = []*KV{kv}
@@ -139,7 +140,7 @@ func readNewest(root *node, r KeyRange, o *ReadOptions) ReadResult {
 		}
 		return res
 	}
-	res.Count = int64(root.count(r))
+	res.Count = int64(root.Count(r))
 	if o.CountOnly || res.Count == 0 {
 		return res
 	}
@@ -149,7 +150,7 @@ func readNewest(root *node, r KeyRange, o *ReadOptions) ReadResult {
 		want = min(want, o.Limit)
 	}
 	res.KVs = make([]*KV, 0, want)
-	root.ascend(r, func(kv *KV) bool {
+	root.Ascend(r, func(kv *KV) bool {
 		if kv.Live() {
 			res.KVs = append(res.KVs, kv)
 		}
@@ -161,11 +162,11 @@ func readNewest(root *node, r KeyRange, o *ReadOptions) ReadResult {
 
 // readAt reads the versions at an older revision; it walks the whole range,
 // since the count of the past is not kept.
-func readAt(root *node, r KeyRange, o *ReadOptions) ReadResult {
+func readAt(root *keys.Node, r KeyRange, o *ReadOptions) ReadResult {
 	res := ReadResult{KeysOnly: o.KeysOnly}
 	all := o.filtered() || o.sorted()
 	take := func(kv *KV) bool {
-		kv = kv.at(o.Revision)
+		kv = kv.At(o.Revision)
 		if !kv.Live() {
 			return true
 		}
@@ -176,11 +177,11 @@ func readAt(root *node, r KeyRange, o *ReadOptions) ReadResult {
 		return true
 	}
 	if r.Single() {
-		if kv := root.get(r.Key); kv != nil {
+		if kv := root.Get(r.Key); kv != nil {
 			take(kv)
 		}
 	} else {
-		root.ascend(r, take)
+		root.Ascend(r, take)
 	}
 	res.finish(o, all)
 	return res
@@ -242,7 +243,7 @@ func (v *View) Changes(from, to Revision) ([]Change, error) {
 // Holds says whether every compare holds now.
 func (v *View) Holds(compares []Compare) bool { return holds(v.root, compares) }
 
-func holds(root *node, compares []Compare) bool {
+func holds(root *keys.Node, compares []Compare) bool {
 	for i := range compares {
 		if !compares[i].holds(root) {
 			return false
@@ -253,9 +254,9 @@ func holds(root *node, compares []Compare) bool {
 
 var absent = &KV{}
 
-func (c *Compare) holds(root *node) bool {
+func (c *Compare) holds(root *keys.Node) bool {
 	if c.Range.Single() {
-		kv := root.get(c.Range.Key)
+		kv := root.Get(c.Range.Key)
 		if !kv.Live() {
 			if c.Target == TargetValue {
 				return false // as in etcd: a value is compared only where there is one
@@ -265,7 +266,7 @@ func (c *Compare) holds(root *node) bool {
 		return c.match(kv)
 	}
 	found, ok := false, true
-	root.ascend(c.Range, func(kv *KV) bool {
+	root.Ascend(c.Range, func(kv *KV) bool {
 		if kv.Live() {
 			found = true
 			ok = c.match(kv)

@@ -1,73 +1,80 @@
-package mvcc
+package keys
 
 import (
 	"slices"
 	"strings"
 )
 
-// tree is a B+ tree from key to newest version, tombstones included. Nodes
+// Tree is a B+ tree from key to newest version, tombstones included. Nodes
 // are shared between the tree and its frozen copies; a node is changed in
 // place only by the tree that owns it, otherwise copied first. Each node
 // counts the live keys below it, so that counting a range costs O(log n).
-type tree struct {
-	root  *node
-	owner *owner
+type Tree struct {
+	root  *Node
+	owner *owner // Invariant: of the nodes that only this tree refers to, and of no others
 }
 
 // owner is an identity; a node with the tree's owner is not shared.
 type owner struct{ _ byte }
 
-const maxItems = 32 // of a leaf; children of an inner node; one less at rest
+const maxItems = 32 // of a leaf, and kids of an inner node, while one is put; one less at rest
 
-// node is a leaf (kids nil) or an inner node (items nil, len(kids) =
-// len(seps)+1; every key below kids[i] is < seps[i] <= every key below kids[i+1]).
-type node struct {
+// Node is a leaf, or an inner node with all that is below it. Reading one never
+// changes it.
+type Node struct {
 	owner *owner
-	live  int
+	live  int // how many live keys are below
+	// Of a leaf, by key; nil in an inner node.
 	items []*KV
-	kids  []*node
-	seps  []string
+	// Of an inner node; nil in a leaf. Invariant: len(kids) = len(seps)+1, and every
+	// key below kids[i] is < seps[i] <= every key below kids[i+1].
+	kids []*Node
+	seps []string
 }
 
 // newLeaf and newInner make a node and the room for all that it may hold in
 // one piece: nodes are copied at every turn.
-func newLeaf(o *owner) *node {
+func newLeaf(o *owner) *Node {
 	n := &struct {
-		node
+		Node
 		items [maxItems]*KV
 	}{}
-	n.node.owner, n.node.items = o, n.items[:0]
-	return &n.node
+	n.Node.owner, n.Node.items = o, n.items[:0]
+	return &n.Node
 }
 
-func newInner(o *owner) *node {
+func newInner(o *owner) *Node {
 	n := &struct {
-		node
-		kids [maxItems]*node
+		Node
+		kids [maxItems]*Node
 		seps [maxItems - 1]string
 	}{}
-	n.node.owner, n.node.kids, n.node.seps = o, n.kids[:0], n.seps[:0]
-	return &n.node
+	n.Node.owner, n.Node.kids, n.Node.seps = o, n.kids[:0], n.seps[:0]
+	return &n.Node
 }
 
-func newTree() tree {
+// NewTree returns an empty tree.
+func NewTree() Tree {
 	o := new(owner)
-	return tree{root: newLeaf(o), owner: o}
+	return Tree{root: newLeaf(o), owner: o}
 }
 
-// freeze returns the root as it stands; the tree copies before it changes
+// Root is the tree as it stands, until the next Put or Remove.
+func (t *Tree) Root() *Node { return t.root }
+
+// Freeze returns the root as it stands, for good; the tree copies before it changes
 // anything below it.
-func (t *tree) freeze() *node {
+func (t *Tree) Freeze() *Node {
 	t.owner = new(owner)
 	return t.root
 }
 
 // own returns n if the tree may change it, otherwise a copy.
-func (t *tree) own(n *node) *node {
+func (t *Tree) own(n *Node) *Node {
 	if n.owner == t.owner {
 		return n
 	}
-	var c *node
+	var c *Node
 	if n.kids == nil {
 		c = newLeaf(t.owner)
 		c.items = append(c.items, n.items...)
@@ -81,12 +88,12 @@ func (t *tree) own(n *node) *node {
 }
 
 // search finds key in a leaf.
-func (n *node) search(key string) (int, bool) {
+func (n *Node) search(key string) (int, bool) {
 	return slices.BinarySearchFunc(n.items, key, func(kv *KV, k string) int { return strings.Compare(kv.Key, k) })
 }
 
 // child is the index of the kid that key belongs below.
-func (n *node) child(key string) int {
+func (n *Node) child(key string) int {
 	lo, hi := 0, len(n.seps)
 	for lo < hi {
 		m := int(uint(lo+hi) >> 1)
@@ -99,8 +106,8 @@ func (n *node) child(key string) int {
 	return lo
 }
 
-// get returns the newest version of key, tombstone or not; nil if none.
-func (n *node) get(key string) *KV {
+// Get returns the newest version of key, tombstone or not; nil if none.
+func (n *Node) Get(key string) *KV {
 	for n.kids != nil {
 		n = n.kids[n.child(key)]
 	}
@@ -110,9 +117,9 @@ func (n *node) get(key string) *KV {
 	return nil
 }
 
-// put makes kv the newest version of its key, and returns the one before it;
+// Put makes kv the newest version of its key, and returns the one before it;
 // nil if there was none.
-func (t *tree) put(kv *KV) (old *KV) {
+func (t *Tree) Put(kv *KV) (old *KV) {
 	t.root = t.own(t.root)
 	old = t.insert(t.root, kv)
 	if t.root.full() {
@@ -127,7 +134,7 @@ func (t *tree) put(kv *KV) (old *KV) {
 }
 
 // insert puts kv below n, which t owns. It may leave n full.
-func (t *tree) insert(n *node, kv *KV) (old *KV) {
+func (t *Tree) insert(n *Node, kv *KV) (old *KV) {
 	if n.kids == nil {
 		i, ok := n.search(kv.Key)
 		if ok {
@@ -155,11 +162,11 @@ func (t *tree) insert(n *node, kv *KV) (old *KV) {
 	return old
 }
 
-func (n *node) full() bool { return len(n.items) == maxItems || len(n.kids) == maxItems }
+func (n *Node) full() bool { return len(n.items) == maxItems || len(n.kids) == maxItems }
 
 // split takes the right part of a full node off, and returns it with the
 // smallest key that belongs there. key is the one that filled the node.
-func (n *node) split(key string) (right *node, sep string) {
+func (n *Node) split(key string) (right *Node, sep string) {
 	if n.kids == nil {
 		return n.splitLeaf(key)
 	}
@@ -168,7 +175,7 @@ func (n *node) split(key string) (right *node, sep string) {
 
 // splitLeaf halves a leaf; where it was filled at its end, keys are likely to
 // come in order, and the left part keeps all it can.
-func (n *node) splitLeaf(key string) (*node, string) {
+func (n *Node) splitLeaf(key string) (*Node, string) {
 	m := len(n.items) / 2
 	if n.items[len(n.items)-1].Key == key {
 		m = len(n.items) - 4
@@ -186,7 +193,7 @@ func (n *node) splitLeaf(key string) (*node, string) {
 	return right, right.items[0].Key
 }
 
-func (n *node) splitInner() (*node, string) {
+func (n *Node) splitInner() (*Node, string) {
 	m := len(n.kids) / 2
 	sep := n.seps[m-1]
 	right := newInner(n.owner)
@@ -202,9 +209,9 @@ func (n *node) splitInner() (*node, string) {
 	return right, sep
 }
 
-// remove takes out key, whose newest version is a tombstone. Nodes are not
+// Remove takes out key, whose newest version is a tombstone. Nodes are not
 // merged: one that runs empty goes, and what is under-filled fills up again.
-func (t *tree) remove(key string) {
+func (t *Tree) Remove(key string) {
 	t.root = t.own(t.root)
 	t.removeBelow(t.root, key)
 	for len(t.root.kids) == 1 {
@@ -215,7 +222,7 @@ func (t *tree) remove(key string) {
 	}
 }
 
-func (t *tree) removeBelow(n *node, key string) {
+func (t *Tree) removeBelow(n *Node, key string) {
 	if n.kids == nil {
 		if i, ok := n.search(key); ok {
 			n.items = slices.Delete(n.items, i, i+1)
@@ -237,7 +244,7 @@ func (t *tree) removeBelow(n *node, key string) {
 }
 
 // rank counts the live keys below key.
-func (n *node) rank(key string) int {
+func (n *Node) rank(key string) int {
 	sum := 0
 	for n.kids != nil {
 		i := n.child(key)
@@ -255,11 +262,11 @@ func (n *node) rank(key string) int {
 	return sum
 }
 
-// count counts the live keys in r.
-func (n *node) count(r KeyRange) int {
+// Count counts the live keys in r.
+func (n *Node) Count(r Range) int {
 	switch r.End {
 	case "":
-		if n.get(r.Key).Live() {
+		if n.Get(r.Key).Live() {
 			return 1
 		}
 		return 0
@@ -273,9 +280,9 @@ func (n *node) count(r KeyRange) int {
 	}
 }
 
-// ascend calls yield with the newest version of each key in r, in order,
+// Ascend calls yield with the newest version of each key in r, in order,
 // tombstones included, until yield returns false.
-func (n *node) ascend(r KeyRange, yield func(*KV) bool) bool {
+func (n *Node) Ascend(r Range, yield func(*KV) bool) bool {
 	if n.kids == nil {
 		i, _ := n.search(r.Key)
 		for _, kv := range n.items[i:] {
@@ -289,14 +296,9 @@ func (n *node) ascend(r KeyRange, yield func(*KV) bool) bool {
 		return true
 	}
 	for i := n.child(r.Key); i < len(n.kids); i++ {
-		if !n.kids[i].ascend(r, yield) {
+		if !n.kids[i].Ascend(r, yield) {
 			return false
 		}
 	}
 	return true
-}
-
-// sortChanges orders the changes of one revision by key.
-func sortChanges(c []Change) {
-	slices.SortFunc(c, func(a, b Change) int { return strings.Compare(a.KV.Key, b.KV.Key) })
 }
