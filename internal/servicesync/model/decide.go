@@ -1,23 +1,22 @@
 package model
 
-// Decide says what to write about one Service: what its cluster should hold of
-// other clusters' endpoints, what it should publish, and how a migration goes on.
+// Decide returns what to write about one Service: what this cluster should hold of
+// other clusters' endpoints, what it should publish, and the next step of a change of
+// its role.
 //
-// It is called again after every change of what the Input is made of, and at
-// Result.Again. The order of calls does not matter, nor do doubles, nor an
-// Input that is older than the last one: a write that is out of date fails on
-// its precondition.
+// Call it again after every change of anything that the Input is made of, and at
+// Result.Again. The order of calls does not matter, nor do repeated calls, nor an
+// Input that is older than that of the last call: a write that is out of date fails
+// on its precondition.
 func Decide(cfg Config, in Input) Result {
-	d := &decision{cfg: cfg, in: in}
-	d.admit()
-	d.look()
-	if d.inScope {
-		d.aimAt()
-		d.replicate()
-		d.step()
-		d.rotate()
+	seen := look(cfg, in)
+	if !seen.shared {
+		next := unchanged(seen)
+		return planPublications(seen, next, publish(seen, next, answer(seen, aim{}, next)))
 	}
-	d.answerAll()
-	d.publish()
-	return d.plan()
+	aim := aimOf(seen)
+	next := step(seen, aim, replicate(seen))
+	use := rotate(seen, aim, next)
+	pub := publish(seen, next, answer(seen, aim, next))
+	return planAll(seen, aim, next, use, pub)
 }

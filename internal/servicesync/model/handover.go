@@ -3,111 +3,130 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
 )
 
-// handOver goes one phase on in giving up the role of a source.
-func (d *decision) handOver() {
-	if d.promised() {
-		d.withdraw()
-		d.hold("waits for a handover to this cluster to end: it promised to stay until then")
+// handOver takes the handover of a Service that gives endpoints one phase further.
+func (s *stepping) handOver() {
+	if s.holdPromise() {
+		s.withdraw()
 		return
 	}
-	if len(d.heirs) == 0 {
-		d.withdraw()
-		if d.me.To != "" {
-			d.hold(fmt.Sprintf("waits for %s, which the annotation %s names: no cluster of that name is read and alive here", d.me.To, v1alpha1.AnnotationTo))
+	if len(s.aim.heirs) == 0 {
+		s.withdraw()
+		if s.me.To != "" {
+			s.hold(fmt.Sprintf("waits for %s, which the annotation %s names: no cluster of that name is read and alive here", s.me.To, v1alpha1.AnnotationTo))
 			return
 		}
-		d.hold("waits for somebody to take over: no other cluster is known to; name one with the annotation " + v1alpha1.AnnotationTo)
+		s.hold("waits for somebody to take over: no other cluster is known to; name one with the annotation " + v1alpha1.AnnotationTo)
 		return
 	}
-	h := d.handover
-	heirs := names(d.heirs)
+	h, heirs := s.handover, names(s.aim.heirs)
 	if !underWay(h) || !slices.Equal(h.Heirs, heirs) {
-		h = d.newHandover(v1alpha1.PhasePreparing, heirs)
+		h = s.newHandover(v1alpha1.PhasePreparing, heirs)
 	}
 	if h.Phase == v1alpha1.PhasePreparing {
-		h.Need = d.need(d.ready)
+		h.Need = s.need(s.ready)
 	}
-	d.handover = h
-	ready, missing := d.heirsReady(h)
+	s.handover = h
+	ready, missing := s.heirsReady(h)
 	if ready < h.Need || missing != "" {
-		if h.Phase == v1alpha1.PhaseJoining {
-			// Answers to this turn counted on endpoints that are not ready any more.
-			d.handover = d.newHandover(v1alpha1.PhasePreparing, heirs)
-		}
-		d.handover.Since = nil
-		if missing != "" {
-			d.hold("waits for " + missing + " to prepare")
-		} else {
-			d.hold(fmt.Sprintf("waits for endpoints of %s: %d of %d are ready", join(heirs), ready, h.Need))
-		}
+		s.waitForHeirs(h, ready, missing)
 		return
 	}
 	if h.Phase == v1alpha1.PhasePreparing {
-		d.waitUntilStable(h)
-	} else if who := d.unanswered(h); who != "" {
-		d.hold("waits for " + who)
+		s.waitUntilStable(h)
+	} else if what := s.unanswered(h); what != "" {
+		s.hold("waits for " + what)
 	} else {
 		h.Phase = v1alpha1.PhaseCommitted
 	}
 }
 
-// waitUntilStable lets the heirs' endpoints prove themselves.
-func (d *decision) waitUntilStable(h *v1alpha1.Handover) {
-	if h.Since == nil {
-		h.Since = &metav1.MicroTime{Time: d.in.Now.Truncate(time.Microsecond)}
+// holdPromise records, if another cluster counts on this one to go on giving, that the
+// step waits for that, and returns true.
+func (s *stepping) holdPromise() bool {
+	promised := s.promised()
+	if promised {
+		s.hold("waits for a handover to this cluster to end: it promised to stay until then")
 	}
-	stable := h.Since.Add(d.stableFor())
-	if d.in.Now.Before(stable) {
-		d.again(stable)
-		d.hold(fmt.Sprintf("waits until endpoints of %s have been ready for %s", join(h.Heirs), d.stableFor()))
+	return promised
+}
+
+// waitForHeirs waits for the endpoints of the heirs, or for an heir that is missing.
+func (s *stepping) waitForHeirs(h *v1alpha1.Handover, ready int32, missing string) {
+	if h.Phase == v1alpha1.PhaseJoining {
+		// Clusters have answered this turn because of endpoints that are not ready any
+		// more, so another turn begins.
+		s.handover = s.newHandover(v1alpha1.PhasePreparing, h.Heirs)
+	}
+	s.handover.Since = nil
+	if missing != "" {
+		s.hold("waits for " + missing + " to prepare")
+	} else {
+		s.hold(fmt.Sprintf("waits for endpoints of %s: %d of %d are ready", strings.Join(h.Heirs, ", "), ready, h.Need))
+	}
+}
+
+// waitUntilStable lets the handover go on once the heirs' endpoints have been ready for
+// long enough.
+func (s *stepping) waitUntilStable(h *v1alpha1.Handover) {
+	if h.Since == nil {
+		h.Since = &metav1.MicroTime{Time: s.in.Now.Truncate(time.Microsecond)}
+	}
+	stable := h.Since.Add(s.stableFor())
+	if s.in.Now.Before(stable) {
+		s.again = stable
+		s.hold(fmt.Sprintf("waits until endpoints of %s have been ready for %s", strings.Join(h.Heirs, ", "), s.stableFor()))
 		return
 	}
 	h.Phase = v1alpha1.PhaseJoining
-	d.hold("waits for all clusters to use the endpoints of " + join(h.Heirs))
+	s.hold("waits for all clusters to use the endpoints of " + strings.Join(h.Heirs, ", "))
 }
 
-// newHandover begins a turn.
-func (d *decision) newHandover(phase v1alpha1.Phase, heirs []string) *v1alpha1.Handover {
-	turn := d.in.Now.UnixMilli()
-	if d.me.Handover != nil {
-		turn = max(turn, d.me.Handover.Turn+1)
+// newHandover begins another turn, which has a higher number than every earlier one.
+func (s *stepping) newHandover(phase v1alpha1.Phase, heirs []string) *v1alpha1.Handover {
+	turn := s.in.Now.UnixMilli()
+	if s.me.Handover != nil {
+		turn = max(turn, s.me.Handover.Turn+1)
 	}
 	return &v1alpha1.Handover{Turn: turn, Phase: phase, Heirs: heirs, Need: 1}
 }
 
-// heirsReady counts the ready endpoints that the heirs publish, and names one
-// that is not prepared.
-func (d *decision) heirsReady(h *v1alpha1.Handover) (ready int32, missing string) {
+// heirsReady counts the ready endpoints that the heirs publish. If an heir is not
+// prepared to give endpoints, it returns that heir instead.
+func (s *stepping) heirsReady(h *v1alpha1.Handover) (ready int32, missing string) {
 	for _, id := range h.Heirs {
-		i := slices.IndexFunc(d.others, func(m member) bool { return string(m.id) == id })
-		if i < 0 || d.others[i].health != Live || !gives(d.others[i].Role) && d.others[i].Role != v1alpha1.RoleCandidate {
+		i := slices.IndexFunc(s.others, func(m clusterset.Member) bool { return string(m.ID) == id })
+		if i < 0 || s.others[i].Health != Live || !s.others[i].Gives() && s.others[i].Role != v1alpha1.RoleCandidate {
 			return 0, id
 		}
-		ready += d.others[i].Ready
+		ready += s.others[i].Ready
 	}
 	return ready, ""
 }
 
-// unanswered says whose answer a handover lacks; empty: nobody's.
-func (d *decision) unanswered(h *v1alpha1.Handover) string {
-	if d.inUse(h.Heirs) < int(h.Need) {
-		return "the endpoints of " + join(h.Heirs) + " to be in use here"
+// unanswered returns what the handover still lacks, for people: the answer of a
+// cluster, or the heirs' endpoints in use here. Empty: nothing.
+func (s *stepping) unanswered(h *v1alpha1.Handover) string {
+	if s.inUse(h.Heirs) < int(h.Need) {
+		return "the endpoints of " + strings.Join(h.Heirs, ", ") + " to be in use here"
 	}
-	for _, id := range sortedPeers(d.in.Peers) {
-		p := d.in.Peers[id]
+	for _, id := range s.peers() {
+		p := s.in.Peers[id]
 		heir := slices.Contains(h.Heirs, string(id))
-		// One whose lease was not listed yet may read this cluster, and is waited for.
+		// A peer whose lease was not listed yet may read this cluster, and so must answer.
 		if p.Forgotten || p.Health == Expired || p.Synced && !p.Reads && !heir {
 			continue
 		}
-		a := answerOf(p, d.cfg.Cluster)
+		a := answerOf(p, s.cfg.Cluster)
 		switch {
 		case a == nil || a.Turn != h.Turn:
 			return fmt.Sprintf("%s to answer", id)
@@ -120,153 +139,121 @@ func (d *decision) unanswered(h *v1alpha1.Handover) string {
 	return ""
 }
 
-// answerOf is what a peer says about a cluster's handover.
+// answerOf returns a peer's answer to the handover of a cluster; nil: there is none.
 func answerOf(p Peer, cluster ClusterID) *v1alpha1.Seen {
 	if p.Published.Service == nil || !p.Synced {
 		return nil
 	}
-	all := p.Published.Service.Spec.Seen
+	return answerAbout(p.Published.Service.Spec.Seen, cluster)
+}
+
+// answerAbout returns the answer to the handover of a cluster; nil: there is none.
+func answerAbout(all []v1alpha1.Seen, cluster ClusterID) *v1alpha1.Seen {
 	if i := slices.IndexFunc(all, func(s v1alpha1.Seen) bool { return s.Cluster == string(cluster) }); i >= 0 {
 		return &all[i]
 	}
 	return nil
 }
 
-// stepBack ends a candidacy: nobody counts on it, so nobody need be asked, but
-// something must be in use in its place here.
-func (d *decision) stepBack() {
+// stepBack makes a candidate a receiver again. No cluster counts on its endpoints, so
+// it needs no answers, but other endpoints must be in use in their place here.
+func (s *stepping) stepBack() {
 	switch {
-	case d.promised():
-		d.hold("waits for a handover to this cluster to end: it promised to stay until then")
-	case !d.dispensable():
-		d.hold("waits for an endpoint of another cluster to be in use here")
+	case s.holdPromise():
+	case !s.dispensable():
+		s.hold("waits for an endpoint of another cluster to be in use here")
 	default:
-		d.handover = d.newHandover(v1alpha1.PhaseCommitted, nil)
+		s.handover = s.newHandover(v1alpha1.PhaseCommitted, nil)
 	}
 }
 
-// dispensable reports whether a candidate's endpoints are not needed here.
-func (d *decision) dispensable() bool { return d.ready == 0 || d.inUseOfGivers() > 0 }
+// dispensable reports whether this cluster does not need a candidate's endpoints.
+func (s *stepping) dispensable() bool { return s.ready == 0 || s.inUse(s.givers()) > 0 }
 
-// leaveAlone stops giving because somebody said so, whatever others have.
-func (d *decision) leaveAlone() {
-	if d.promised() {
-		d.hold("waits for a handover to this cluster to end: it promised to stay until then")
-		return
+// standAlone stops giving endpoints because the annotation says singular, whether or
+// not other clusters have endpoints.
+func (s *stepping) standAlone() {
+	if !s.holdPromise() {
+		s.handover = s.newHandover(v1alpha1.PhaseCommitted, nil)
 	}
-	d.handover = d.newHandover(v1alpha1.PhaseCommitted, nil)
 }
 
-// finish carries out what was committed: first the Service, then what
-// Kubernetes leaves behind, then the record. Until the record says so, no
-// promise is given and nothing else begins.
-func (d *decision) finish() {
-	switch candidate := d.me.Role == v1alpha1.RoleCandidate; {
-	case !candidate && !gives(d.me.Role):
-	case !d.meant():
-		d.handover.Phase = v1alpha1.PhaseWithdrawn
-	case d.me.Mode == v1alpha1.ModeSingular:
-		d.retire(v1alpha1.RoleSingular, "stand alone")
+// finish carries out a handover that was committed: it changes the Service, then what
+// Kubernetes leaves behind is deleted, then the record says that the handover is done.
+// Until then this cluster gives no promise and begins nothing else.
+func (s *stepping) finish() {
+	switch {
+	case !s.candidate() && !s.gives():
+		// The Service was changed by an earlier step.
+	case !s.meant():
+		s.handover.Phase = v1alpha1.PhaseWithdrawn
+	case s.me.Mode == v1alpha1.ModeSingular:
+		s.retire(v1alpha1.RoleSingular, "stand alone")
 		return
-	case len(d.handover.Heirs) == 0 && !(candidate && d.aim == v1alpha1.RoleReceiver && d.dispensable()):
-		d.handover.Phase = v1alpha1.PhaseWithdrawn // nobody counted on it
+	case len(s.handover.Heirs) == 0 && !(s.candidate() && s.aim.role == v1alpha1.RoleReceiver && s.dispensable()):
+		s.handover.Phase = v1alpha1.PhaseWithdrawn // no cluster counted on it
 		return
 	default:
-		d.retire(v1alpha1.RoleReceiver, "others give instead")
+		s.retire(v1alpha1.RoleReceiver, "others give instead")
 		return
 	}
-	if len(d.leftOvers()) == 0 {
-		d.handover.Phase = v1alpha1.PhaseDone
+	if s.leftAlone() || len(s.leftOvers()) == 0 {
+		s.handover.Phase = v1alpha1.PhaseDone
 	}
 }
 
-// meant reports whether a handover of a Service that was created here is this
-// cluster's wish. Its record alone does not say so: it may lie in a store that
-// others write to, and the wish may have been taken back since.
-func (d *decision) meant() bool {
-	return d.me.Replica || d.me.Mode == v1alpha1.ModeReceiver || d.me.Mode == v1alpha1.ModeSingular || d.me.Role == v1alpha1.RoleCandidate ||
-		slices.ContainsFunc(d.handover.Heirs, func(id string) bool { return d.cfg.Trust.Of(ClusterID(id)).Claim })
+// meant reports whether this cluster itself wants the handover of a Service that was
+// created here. The record alone does not say so: other programs may write to the store
+// that holds it, and the wish may have been withdrawn since.
+func (s *stepping) meant() bool {
+	return s.me.Replica || s.me.Mode == v1alpha1.ModeReceiver || s.me.Mode == v1alpha1.ModeSingular || s.candidate() ||
+		slices.ContainsFunc(s.handover.Heirs, func(id string) bool { return s.cfg.Trust.Of(ClusterID(id)).Claim })
 }
 
-// withdraw takes back a handover that is not committed.
-func (d *decision) withdraw() {
-	if underWay(d.handover) && d.handover.Phase != v1alpha1.PhaseCommitted {
-		d.handover.Phase, d.handover.Since = v1alpha1.PhaseWithdrawn, nil
-	}
-}
-
-// promised reports whether another cluster counts on this one to stay.
-func (d *decision) promised() bool {
-	return slices.ContainsFunc(d.me.Seen, func(s v1alpha1.Seen) bool { return s.Stays && !d.over(s) })
-}
-
-// over reports whether the handover that an answer is for is over: the cluster
-// says so, or has begun a later one, or is gone.
-func (d *decision) over(s v1alpha1.Seen) bool {
-	p, known := d.in.Peers[ClusterID(s.Cluster)]
-	switch {
-	case !known || p.Forgotten || p.Health == Expired:
-		return true
-	case p.Published.Service == nil:
-		return p.Confirmed
-	}
-	h := p.Published.Service.Spec.Handover
-	return h != nil && (h.Turn > s.Turn || h.Turn == s.Turn && !underWay(h))
-}
-
-// answerAll answers the handovers of other clusters, and keeps the promises
-// that were given.
-func (d *decision) answerAll() {
-	for _, id := range sortedPeers(d.in.Peers) {
-		p := d.in.Peers[id]
-		if a := d.answerTo(id, p); a != nil {
-			d.seen = append(d.seen, *a)
-		}
+// withdraw ends a handover that is not committed.
+func (s *stepping) withdraw() {
+	if underWay(s.handover) && s.handover.Phase != v1alpha1.PhaseCommitted {
+		s.handover.Phase, s.handover.Since = v1alpha1.PhaseWithdrawn, nil
 	}
 }
 
-func (d *decision) answerTo(id ClusterID, p Peer) *v1alpha1.Seen {
-	var before *v1alpha1.Seen
-	if i := slices.IndexFunc(d.me.Seen, func(s v1alpha1.Seen) bool { return s.Cluster == string(id) }); i >= 0 && !d.over(d.me.Seen[i]) {
-		before = &d.me.Seen[i]
+// need returns how many endpoints of the heirs must be ready to replace n: 1 or more.
+func (s *stepping) need(n int) int32 {
+	want := s.cfg.MinReady
+	if want == (intstr.IntOrString{}) {
+		want = intstr.FromString("75%")
 	}
-	if p.Published.Service == nil || !p.Synced || !understood(p.Published.Service) {
-		return before
+	if a := s.svc.Annotations[v1alpha1.AnnotationMinReady]; a != "" {
+		want = intstr.Parse(a)
 	}
-	h := p.Published.Service.Spec.Handover
-	if !underWay(h) || len(h.Heirs) == 0 || h.Phase == v1alpha1.PhasePreparing {
-		return before
+	v, err := intstr.GetScaledValueFromIntOrPercent(&want, n, true)
+	if err != nil {
+		s.notes.Warn("BadMinReady", fmt.Sprintf("%s is %q, which is neither a number nor a percentage: all endpoints that are given up must be replaced until it is", v1alpha1.AnnotationMinReady, want.String()))
+		v = n
 	}
-	if before != nil && before.Turn > h.Turn {
-		return before // an old view of the peer
-	}
-	a := &v1alpha1.Seen{Cluster: string(id), Turn: h.Turn}
-	if d.aside(id) {
-		a.Aside = true
-		return a
-	}
-	a.Ready = min(h.Need, int32(d.inUse(h.Heirs))) //nolint:gosec // endpoints of one Service
-	promise := slices.Contains(h.Heirs, string(d.cfg.Cluster)) && d.staysFor()
-	a.Stays = promise || before != nil && before.Turn == h.Turn && before.Stays
-	return a
+	return int32(max(v, 1)) //nolint:gosec // endpoints of one Service
 }
 
-// staysFor reports whether this cluster can promise to go on giving.
-func (d *decision) staysFor() bool {
-	give := gives(d.me.Role) || d.me.Role == v1alpha1.RoleCandidate
-	return give && d.aim != v1alpha1.RoleReceiver && d.aim != v1alpha1.RoleSingular && !underWay(d.me.Handover) && !underWay(d.handover)
+// stableFor returns for how long so many endpoints must have been ready.
+func (s *stepping) stableFor() time.Duration {
+	a, ok := s.svc.Annotations[v1alpha1.AnnotationStableFor]
+	if !ok {
+		return s.cfg.StableFor
+	}
+	v, err := time.ParseDuration(a)
+	if err != nil || v < 0 {
+		s.notes.Warn("BadStableFor", fmt.Sprintf("%s is %q, which is no duration such as 30s: %s counts until it is", v1alpha1.AnnotationStableFor, a, s.cfg.StableFor))
+		return s.cfg.StableFor
+	}
+	return v
 }
 
-// aside reports whether this cluster uses nothing of another's Service.
-func (d *decision) aside(id ClusterID) bool {
-	switch {
-	case !d.inScope:
-		return true
-	case d.svc == nil:
-		return !d.in.Local.Namespace && !d.cfg.CreateNamespaces
-	case d.me.Role == v1alpha1.RoleSingular:
-		return true
+// names returns identities as strings, in order.
+func names(ids []ClusterID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
 	}
-	i := slices.IndexFunc(d.others, func(m member) bool { return m.id == id })
-	return i < 0 || gives(d.me.Role) && !d.agreed(d.others[i])
+	slices.Sort(out)
+	return out
 }

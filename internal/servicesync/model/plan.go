@@ -1,68 +1,97 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"slices"
-	"strings"
-	"time"
 
-	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
+	"github.com/xbernetes/xbernetes/internal/servicesync/mcs"
+	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
 )
 
-// plan orders the writes. Slices with more ready endpoints are written before the
-// Service changes, and those with fewer afterwards; what the cluster publishes of
-// itself comes last, for it says what is true.
-func (d *decision) plan() Result {
-	if d.inScope {
-		grow, shrink := []Write(nil), []Write(nil)
-		if !d.drop && (d.svc != nil || d.service == nil) { // all go with a Service that is gone
-			grow, shrink = compareSlices(d.have, d.bundle(d.slices))
-		}
-		d.writes = append(d.writes, grow...)
-		d.planService()
-		d.writes = append(d.writes, shrink...)
-		left := d.leftOvers()
-		if len(left) > 0 {
-			// Nothing changes, but it fails if the selector came back unseen: then
-			// they are not left behind at all.
-			d.writes = append(d.writes, Write{Update, Own, d.svc, d.svc, "make sure that the selector is still away"})
-		}
-		for _, o := range left {
-			d.writes = append(d.writes, Write{Delete, Own, o, nil, "Kubernetes left it behind when the selector was taken away"})
-		}
-		d.planEndpoints()
-		d.share()
-	}
-	d.planPublication()
-	d.result.Writes = d.writes
-	f := &d.result.Facts
-	f.Role, f.Mode, f.Asked = d.me.Role, d.me.Mode, d.me.Asked
-	if underWay(d.handover) {
-		f.Phase = d.handover.Phase
-	}
-	f.Ready = map[ClusterID]int{d.cfg.Cluster: d.ready}
-	for _, s := range d.slices {
-		f.Ready[ClusterID(s.Labels[v1alpha1.LabelCluster])] += readyIn(s)
-	}
-	return d.result
+// planPublications is the result for a Service that is not shared: nothing but its
+// publication is written.
+func planPublications(seen *view, next next, pub publication) Result {
+	return Result{Writes: planPublished(seen, pub), Events: seen.found.Events(), Facts: factsOf(seen, next, nil)}
 }
 
-// again asks for another decision at a time.
-func (d *decision) again(at time.Time) {
-	if d.result.Again.IsZero() || at.Before(d.result.Again) {
-		d.result.Again = at
+// planAll orders the writes. Slices with more ready endpoints are written before the
+// Service changes, and those with fewer afterwards. Publications come last, because
+// they state what is true by then.
+func planAll(seen *view, aim aim, next next, use use, pub publication) Result {
+	facts := factsOf(seen, next, use.parts)
+	facts.Conflict, facts.Holds = use.conflict, next.holds
+	if lacksNamespace(seen, next) {
+		facts.Holds = "waits for its namespace to exist here"
+	}
+	facts.Kept = use.kept || seen.svc != nil && seen.leftServe(use.parts)
+
+	var grow, shrink []Write
+	if !next.drop && (seen.svc != nil || next.service == nil) { // with the Service, its slices are deleted too
+		want := endpointslice.Bundle(seen.svc, use.parts, cmp.Or(seen.cfg.PerSlice, endpointslice.Most))
+		grow, shrink = endpointslice.Writes(seen.have, want)
+	}
+	imports, notes := mcs.Decide(mcsInput(seen, pub))
+	return Result{
+		Writes: slices.Concat(grow, planService(seen, next), shrink, planLeftOvers(seen, use), planEndpoints(seen, next, use), imports, planPublished(seen, pub)),
+		Events: eventsOf(seen.found, aim.notes, next.notes, use.notes, notes),
+		Again:  next.again,
+		Facts:  facts,
 	}
 }
 
-func sortedPeers(peers map[ClusterID]Peer) []ClusterID { return slices.Sorted(maps.Keys(peers)) }
-
-func names(ids []ClusterID) []string {
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = string(id)
+// planLeftOvers deletes what Kubernetes left behind when the selector was taken away.
+func planLeftOvers(seen *view, use use) (all []Write) {
+	if seen.leftServe(use.parts) {
+		return nil
 	}
-	slices.Sort(out)
-	return out
+	left := seen.leftOvers()
+	if len(left) > 0 {
+		// This update changes nothing, but fails if the selector was restored unseen:
+		// then the objects are in use.
+		all = append(all, plan.Updated(seen.svc, seen.svc, "make sure that the selector is still away"))
+	}
+	for _, o := range left {
+		all = append(all, plan.Deleted(o, "Kubernetes left it behind when the selector was taken away"))
+	}
+	return all
 }
 
-func join(names []string) string { return strings.Join(names, ", ") }
+// mcsInput is what the multi-cluster services API depends on.
+func mcsInput(seen *view, pub publication) mcs.Input {
+	l, stored := seen.in.Local, seen.in.Published.Service
+	return mcs.Input{
+		Now: seen.in.Now, Service: seen.in.Service, Rules: seen.rules(), Families: seen.cfg.Families,
+		Peers: seen.in.Peers, Others: seen.others,
+		Here: mcs.Here{
+			Member: seen.me, Annotated: seen.annotated(), Namespace: l.Namespace, Service: seen.svc,
+			Published: stored != nil && stored.Spec.Exported != nil, Slices: pub.slices,
+			Export: l.Export, Import: l.Import, Derived: l.Derived, DerivedSlices: l.DerivedSlices,
+		},
+	}
+}
+
+// factsOf returns the facts that hold for every Service; used are the endpoints of
+// other clusters that are used here.
+func factsOf(seen *view, next next, used parts) Facts {
+	f := Facts{Role: seen.me.Role, Mode: seen.me.Mode, Asked: seen.me.Asked, Ready: map[ClusterID]int{seen.cfg.Cluster: seen.ready}}
+	if underWay(next.handover) {
+		f.Phase = next.handover.Phase
+	}
+	for _, p := range used {
+		f.Ready[p.Cluster] += endpointslice.Ready(p.Endpoints)
+	}
+	return f
+}
+
+// eventsOf returns the notes of all steps as events.
+func eventsOf(steps ...plan.Notes) []Event {
+	var all plan.Notes
+	for _, n := range steps {
+		all.Add(n)
+	}
+	return all.Events()
+}
+
+func sortedNames[V any](of map[string]V) []string { return slices.Sorted(maps.Keys(of)) }

@@ -6,219 +6,186 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
+	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
 )
 
-// template is the Service as a replica needs it.
-func (d *decision) template(s *corev1.Service) *v1alpha1.ServiceTemplate {
-	t := &v1alpha1.ServiceTemplate{
-		Created:                       s.CreationTimestamp,
-		Labels:                        carried(d.cfg.Carry.Labels, s.Labels),
-		Annotations:                   carried(d.cfg.Carry.Annotations, s.Annotations),
-		Type:                          s.Spec.Type,
-		Headless:                      s.Spec.ClusterIP == corev1.ClusterIPNone,
-		ExternalName:                  s.Spec.ExternalName,
-		Selector:                      selectorOf(s),
-		SessionAffinity:               s.Spec.SessionAffinity,
-		SessionAffinityConfig:         s.Spec.SessionAffinityConfig.DeepCopy(),
-		IPFamilies:                    slices.Clone(s.Spec.IPFamilies),
-		InternalTrafficPolicy:         clone(s.Spec.InternalTrafficPolicy),
-		ExternalTrafficPolicy:         s.Spec.ExternalTrafficPolicy,
-		TrafficDistribution:           clone(s.Spec.TrafficDistribution),
-		PublishNotReadyAddresses:      s.Spec.PublishNotReadyAddresses,
-		LoadBalancerClass:             clone(s.Spec.LoadBalancerClass),
-		AllocateLoadBalancerNodePorts: clone(s.Spec.AllocateLoadBalancerNodePorts),
-		LoadBalancerSourceRanges:      slices.Clone(s.Spec.LoadBalancerSourceRanges),
-	}
-	if t.Type == "" {
-		t.Type = corev1.ServiceTypeClusterIP
-	}
-	for _, p := range s.Spec.Ports {
-		p.NodePort = 0
-		p.AppProtocol = clone(p.AppProtocol)
-		t.Ports = append(t.Ports, p)
-	}
-	if s.Annotations[v1alpha1.AnnotationImportType] == string(corev1.ServiceTypeClusterIP) && t.Type != corev1.ServiceTypeExternalName {
-		t.Type, t.ExternalTrafficPolicy = corev1.ServiceTypeClusterIP, ""
-		t.LoadBalancerClass, t.AllocateLoadBalancerNodePorts, t.LoadBalancerSourceRanges = nil, nil, nil
-	}
-	return t
+// publication is what this cluster should publish of the Service.
+type publication struct {
+	// service is nil if nothing is to be published.
+	service *v1alpha1.PublishedServiceSpec
+	// slices are all slices to publish, by name. Invariant: empty if service is nil or
+	// its role has no endpoints that other clusters may use.
+	slices map[string]v1alpha1.PublishedEndpoints
 }
 
-// bound reports whether a label or an annotation says something about the object
-// where it is, and so never goes along.
-func bound(key string) bool {
-	domain, _, _ := strings.Cut(key, "/")
-	switch domain {
-	case v1alpha1.GroupName, "endpoints.kubernetes.io", "endpointslice.kubernetes.io":
-		return true
-	case "meta.helm.sh", "argocd.argoproj.io", "kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io":
-		return true // a replica is nobody's release: a tool that finds its mark would delete it
-	}
-	return key == v1alpha1.AnnotationModeCompat || key == corev1.LastAppliedConfigAnnotation
-}
-
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	v := *p
-	return &v
-}
-
-// publish decides what the cluster publishes of the Service.
-func (d *decision) publish() {
-	me := d.me.PublishedServiceSpec
-	me.Seen, me.Handover = d.seen, d.handover
+// publish decides what this cluster publishes of the Service.
+func publish(seen *view, next next, answers []v1alpha1.Seen) publication {
+	me := seen.me.PublishedServiceSpec
+	me.Seen, me.Handover = answers, next.handover
 	switch {
-	case d.inScope && d.svc != nil && d.toPublish():
-		if d.in.Published.Service == nil && d.serviceChanges() {
-			// Its own update comes first: what is published of it is true by then.
-			_ = d.describe(&me, d.service) // a mode that is unknown was said
+	case seen.shared && seen.svc != nil && seen.publishes(next):
+		if seen.in.Published.Service == nil && next.changes(seen) {
+			// The Service is updated before it is published for the first time, and so
+			// published as it is then. look has noted a mode that is unknown.
+			_ = describe(seen.cfg.Carry, next.service, &me)
 		}
-	case len(d.seen) == 0:
-		return
-	case d.svc == nil || !d.inScope:
+	case len(answers) == 0:
+		return publication{}
+	case seen.svc == nil || !seen.shared:
 		me.Role, me.Handover, me.Template, me.Exported = v1alpha1.RoleNone, nil, nil, nil
 		me.Ready, me.Total, me.Mode, me.Asked, me.To, me.Replica = 0, 0, "", false, "", false
 	}
-	if gives(me.Role) || me.Role == v1alpha1.RoleCandidate {
-		d.published = pack(d.in.Service, d.own, d.in.Published.All())
-		if me.Slices = d.inline(); len(me.Slices) > 0 {
+	pub := publication{service: &me}
+	if clusterset.Gives(me.Role) || me.Role == v1alpha1.RoleCandidate {
+		pub.slices = endpointslice.Pack(seen.in.Service, seen.own, seen.in.Published.All())
+		if me.Slices = inline(seen, pub.slices); len(me.Slices) > 0 {
 			me.FormatVersion = v1alpha1.FormatVersion
 		}
 	}
-	d.publication = &me
+	return pub
 }
 
-// inlineSlices is how many slices a PublishedService holds at most: of a Service
-// with more kinds of endpoints, those of the rest are apart.
+// publishes reports whether the Service itself is published, not only answers. Replicas
+// are not, unless they take part in giving endpoints or in a change of roles.
+func (v *view) publishes(next next) bool {
+	if v.me.Mode != v1alpha1.ModeNone || v.me.Asked || next.handover != nil || v.me.Exported != nil {
+		return true
+	}
+	if !v.me.Replica {
+		return !v.cfg.ExportedOnly || v.me.Role != v1alpha1.RoleSource
+	}
+	return v.me.Role != v1alpha1.RoleReceiver || len(v.own) > 0
+}
+
+// inlineSlices is how many slices a PublishedService holds at most. If a Service has
+// endpoints of more kinds, the slices of the other kinds are objects of their own.
 const inlineSlices = 4
 
-// inline are the slices to publish in the PublishedService itself: the first one of
-// each kind, as long as there is room. One that is published already stays where it is.
-func (d *decision) inline() []v1alpha1.InlineSlice {
-	there := make(map[string]v1alpha1.PublishedEndpoints)
-	if stored := d.in.Published.Service; stored != nil {
+// inline returns the slices to publish in the PublishedService itself: the first of
+// each kind, as long as there is room. A slice that is published already stays in the
+// object that holds it.
+func inline(seen *view, published map[string]v1alpha1.PublishedEndpoints) []v1alpha1.InlineSlice {
+	within := make(map[string]v1alpha1.PublishedEndpoints)
+	if stored := seen.in.Published.Service; stored != nil {
 		for _, s := range stored.Spec.Slices {
-			if _, stays := d.published[s.Name]; stays {
-				there[s.Name] = s.PublishedEndpoints
+			if _, stays := published[s.Name]; stays {
+				within[s.Name] = s.PublishedEndpoints
 			}
 		}
 	}
 	apart := func(name string) bool {
-		return slices.ContainsFunc(d.in.Published.Slices, func(s *v1alpha1.PublishedSlice) bool { return s.Name == name })
+		return slices.ContainsFunc(seen.in.Published.Slices, func(s *v1alpha1.PublishedSlice) bool { return s.Name == name })
 	}
-	room := inlineSlices - len(there)
+	room := inlineSlices - len(within)
 	var all []v1alpha1.InlineSlice
-	for _, name := range slices.Sorted(maps.Keys(d.published)) {
-		old, stays := there[name]
+	for _, name := range sortedNames(published) {
+		old, stays := within[name]
 		if !stays {
-			if d.cfg.Apart || room <= 0 || !strings.HasSuffix(name, "-0") || apart(name) {
+			if seen.cfg.Apart || room <= 0 || !strings.HasSuffix(name, "-0") || apart(name) {
 				continue
 			}
 			room--
 		}
-		all = append(all, v1alpha1.InlineSlice{Name: name, PublishedEndpoints: d.stamped(old, d.published[name])})
+		all = append(all, v1alpha1.InlineSlice{Name: name, PublishedEndpoints: stamped(seen.in.Now, old, published[name])})
 	}
 	return all
 }
 
-// stamped are endpoints with the time of their last change, which is now unless
-// nothing in them has changed.
-func (d *decision) stamped(old, now v1alpha1.PublishedEndpoints) v1alpha1.PublishedEndpoints {
-	now.Changed = old.Changed
-	if !equality.Semantic.DeepEqual(old, now) {
-		now.Changed = &metav1.MicroTime{Time: d.in.Now.Truncate(time.Microsecond)}
+// stamped returns endpoints with the time of their last change: now, unless they equal
+// the old ones.
+func stamped(now time.Time, old, endpoints v1alpha1.PublishedEndpoints) v1alpha1.PublishedEndpoints {
+	endpoints.Changed = old.Changed
+	if !equality.Semantic.DeepEqual(old, endpoints) {
+		endpoints.Changed = &metav1.MicroTime{Time: now.Truncate(time.Microsecond)}
 	}
-	return now
+	return endpoints
 }
 
-// toPublish reports whether the Service itself is published, rather than
-// answers only. A plain replica is not.
-func (d *decision) toPublish() bool {
-	if d.me.Mode != v1alpha1.ModeNone || d.me.Asked || d.handover != nil || d.me.Exported != nil {
-		return true
+// planPublished orders the writes so that a reader that has seen some of them lacks no
+// endpoint that is neither gone nor replaced: first what is added, then the Service,
+// then what is taken away.
+func planPublished(seen *view, pub publication) []Write {
+	stored := make(map[string]*v1alpha1.PublishedSlice)
+	for _, s := range seen.in.Published.Slices {
+		stored[s.Name] = s
 	}
-	if !d.me.Replica {
-		return !d.cfg.ExportedOnly || d.me.Role != v1alpha1.RoleSource
-	}
-	return d.me.Role != v1alpha1.RoleReceiver || len(d.own) > 0
-}
-
-func (d *decision) publicationLabels() map[string]string {
-	return map[string]string{
-		v1alpha1.LabelCluster:   string(d.cfg.Cluster),
-		v1alpha1.LabelNamespace: d.in.Service.Namespace,
-		v1alpha1.LabelService:   d.in.Service.Name,
-	}
-}
-
-// planPublication orders the writes so that whoever reads any prefix of them
-// sees no endpoint missing that is neither gone nor replaced: what is added
-// first, then the Service, then what is taken away.
-func (d *decision) planPublication() {
-	have := make(map[string]*v1alpha1.PublishedSlice)
-	for _, s := range d.in.Published.Slices {
-		have[s.Name] = s
-	}
-	apart := maps.Clone(d.published)
-	if d.publication != nil {
-		for _, s := range d.publication.Slices {
+	apart := maps.Clone(pub.slices)
+	if pub.service != nil {
+		for _, s := range pub.service.Slices {
 			delete(apart, s.Name)
 		}
 	}
 	var grow, shrink []Write
-	for _, name := range slices.Sorted(maps.Keys(apart)) {
-		old, exists := have[name]
-		delete(have, name)
-		if !exists {
-			old = &v1alpha1.PublishedSlice{}
-		}
-		next := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{
-			Cluster: string(d.cfg.Cluster), Service: d.me.Service, PublishedEndpoints: d.stamped(old.Spec.PublishedEndpoints, apart[name]),
-		}}
-		if equality.Semantic.DeepEqual(old.Spec, next.Spec) {
-			continue
-		}
-		if !exists {
-			next.Name, next.Namespace, next.Labels = name, d.cfg.Namespace, d.publicationLabels()
-			grow = append(grow, Write{Create, Publications, next, nil, "publish endpoints"})
-			continue
-		}
-		next.ObjectMeta = *old.ObjectMeta.DeepCopy()
-		w := Write{Update, Publications, next, old, "publish changed endpoints"}
-		if size(next) >= size(old) {
+	for _, name := range sortedNames(apart) {
+		old := stored[name]
+		delete(stored, name)
+		w, grows := planSlice(seen, name, old, apart[name])
+		switch {
+		case w.Object == nil:
+		case grows:
 			grow = append(grow, w)
-		} else {
+		default:
 			shrink = append(shrink, w)
 		}
 	}
-	d.writes = append(d.writes, grow...)
-	d.planPublishedService()
-	d.writes = append(d.writes, shrink...)
-	for _, name := range slices.Sorted(maps.Keys(have)) {
-		d.writes = append(d.writes, Write{Delete, Publications, have[name], nil, "these endpoints are no longer published"})
+	all := slices.Concat(grow, planPublishedService(seen, pub), shrink)
+	for _, name := range sortedNames(stored) {
+		all = append(all, plan.Deleted(stored[name], "these endpoints are no longer published").In(Publications))
+	}
+	return all
+}
+
+// planSlice returns the write of one PublishedSlice, and whether it leaves at least as
+// many endpoints in it as before. The write has no object if nothing changes. old is
+// nil if the slice does not exist.
+func planSlice(seen *view, name string, old *v1alpha1.PublishedSlice, endpoints v1alpha1.PublishedEndpoints) (w Write, grows bool) {
+	var before v1alpha1.PublishedSliceSpec
+	if old != nil {
+		before = old.Spec
+	}
+	next := &v1alpha1.PublishedSlice{Spec: v1alpha1.PublishedSliceSpec{
+		Cluster: string(seen.cfg.Cluster), Service: seen.me.Service, PublishedEndpoints: stamped(seen.in.Now, before.PublishedEndpoints, endpoints),
+	}}
+	switch {
+	case equality.Semantic.DeepEqual(before, next.Spec):
+		return Write{}, false
+	case old == nil:
+		next.Name, next.Namespace, next.Labels = name, seen.cfg.Namespace, publicationLabels(seen)
+		return plan.Created(next, "publish endpoints").In(Publications), true
+	default:
+		next.ObjectMeta = *old.ObjectMeta.DeepCopy()
+		return plan.Updated(old, next, "publish changed endpoints").In(Publications), endpointslice.Size(next) >= endpointslice.Size(old)
 	}
 }
 
-func (d *decision) planPublishedService() {
-	old := d.in.Published.Service
+func planPublishedService(seen *view, pub publication) []Write {
+	old := seen.in.Published.Service
 	switch {
-	case d.publication == nil && old == nil:
-	case d.publication == nil:
-		d.writes = append(d.writes, Write{Delete, Publications, old, nil, "there is nothing to publish any more"})
+	case pub.service == nil && old == nil:
+	case pub.service == nil:
+		return []Write{plan.Deleted(old, "there is nothing to publish any more").In(Publications)}
 	case old == nil:
-		next := &v1alpha1.PublishedService{Spec: *d.publication}
-		next.Name, next.Namespace, next.Labels = PublicationName(d.in.Service), d.cfg.Namespace, d.publicationLabels()
-		d.writes = append(d.writes, Write{Create, Publications, next, nil, "publish the Service"})
-	case !equality.Semantic.DeepEqual(old.Spec, *d.publication):
+		next := &v1alpha1.PublishedService{Spec: *pub.service}
+		next.Name, next.Namespace, next.Labels = PublicationName(seen.in.Service), seen.cfg.Namespace, publicationLabels(seen)
+		return []Write{plan.Created(next, "publish the Service").In(Publications)}
+	case !equality.Semantic.DeepEqual(old.Spec, *pub.service):
 		next := old.DeepCopy()
-		next.Spec = *d.publication
-		d.writes = append(d.writes, Write{Update, Publications, next, old, "publish the changed Service"})
+		next.Spec = *pub.service
+		return []Write{plan.Updated(old, next, "publish the changed Service").In(Publications)}
+	}
+	return nil
+}
+
+func publicationLabels(seen *view) map[string]string {
+	return map[string]string{
+		v1alpha1.LabelCluster:   string(seen.cfg.Cluster),
+		v1alpha1.LabelNamespace: seen.in.Service.Namespace,
+		v1alpha1.LabelService:   seen.in.Service.Name,
 	}
 }

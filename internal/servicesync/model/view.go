@@ -1,117 +1,126 @@
 package model
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/admission"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
+	"github.com/xbernetes/xbernetes/internal/servicesync/mcs"
+	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
+	"github.com/xbernetes/xbernetes/internal/servicesync/template"
 )
 
-// decision is one run of Decide: what was found out, and what is wanted.
-type decision struct {
+// view is what exists: all that the steps of a decision depend on. Invariant: nothing
+// changes it after look.
+type view struct {
 	cfg Config
-	in  Input
-
-	// What there is.
-	inScope bool
-	svc     *corev1.Service
-	me      member
-	own     map[kind]map[string]endpoint          // the cluster's own endpoints
-	ready   int                                   // of those
-	others  []member                              // clusters that publish the Service, in order
-	may     map[ClusterID]bool                    // of those, whose endpoints may serve here
-	have    map[string]*discoveryv1.EndpointSlice // the imported slices that exist
-	ours    map[string]*discoveryv1.EndpointSlice // their parts, by cluster and published slice
-
-	// What is wanted.
-	aim         v1alpha1.Role
-	heirs       []ClusterID // if aim is to stop giving
-	handover    *v1alpha1.Handover
-	service     *corev1.Service // as it should be; nil: as it is
-	serviceWhy  string
-	drop        bool                                   // the replica
-	slices      map[string]*discoveryv1.EndpointSlice  // the parts to have
-	seen        []v1alpha1.Seen                        // answers to give
-	publication *v1alpha1.PublishedServiceSpec         // nil: none
-	published   map[string]v1alpha1.PublishedEndpoints // by slice
-
-	writes []Write
-	result Result
+	// in is the Input. Invariant: its Peers hold only what is admitted.
+	in Input
+	// shared says that the Service's namespace is shared, and that the Service is not
+	// a derived one.
+	shared bool
+	// svc is the Service; nil: there is none.
+	svc *corev1.Service
+	// me is what this cluster says of itself in its publication, except for its
+	// endpoints. Its Handover and Seen are those that are stored.
+	me clusterset.Member
+	// own are this cluster's own endpoints, and ready counts those that are ready.
+	own   endpointslice.Set
+	ready int
+	// others are the other clusters that publish the Service, in the order of their
+	// identities.
+	others []clusterset.Member
+	// may are the clusters whose endpoints may be used here; see entitled.
+	may map[ClusterID]bool
+	// have are the slices with endpoints of other clusters, and imports their parts.
+	have    map[string]*discoveryv1.EndpointSlice
+	imports parts
+	// left are the slices that Kubernetes left behind; see leftBehind.
+	left []*discoveryv1.EndpointSlice
+	// found notes what was left out, or not understood.
+	found plan.Notes
 }
 
-// member is a cluster that takes part in a Service, as it says itself.
-type member struct {
-	v1alpha1.PublishedServiceSpec
+// parts are endpoints of other clusters, by the names of their parts.
+type parts map[string]*endpointslice.Part
 
-	id     ClusterID
-	health Health
-	trust  Trust
-}
-
-// look finds out what there is.
-func (d *decision) look() {
-	d.inScope = d.cfg.Scope.Includes(d.in.Service.Namespace) && !isDerived(d.in.Local.Service)
-	d.svc = d.in.Local.Service
-	d.have = make(map[string]*discoveryv1.EndpointSlice)
+// look collects what exists.
+func look(cfg Config, in Input) *view {
+	v := &view{cfg: cfg, in: in, svc: in.Local.Service, have: make(map[string]*discoveryv1.EndpointSlice)}
+	v.in.Peers, v.found = v.rules().Admit(in.Service, in.Peers)
+	v.shared = cfg.Scope.Includes(in.Service.Namespace) && !mcs.IsDerived(v.svc)
 	var own []*discoveryv1.EndpointSlice
-	for _, s := range d.in.Local.Slices {
+	for _, s := range in.Local.Slices {
+		left := leftBehind(v.svc, s)
+		if left {
+			v.left = append(v.left, s)
+		}
 		switch {
-		case s.Labels[mcs.LabelServiceName] != "":
-			// Of a ServiceImport: see share.
+		case s.Labels[mcsv1beta1.LabelServiceName] != "":
+			// It belongs to a ServiceImport.
 		case s.Labels[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy:
-			d.have[s.Name] = s
-		case !d.leftBehind(s):
+			v.have[s.Name] = s
+		case !left:
 			own = append(own, s)
 		}
 	}
-	d.ours = d.unbundle(d.have)
-	d.own = gather(own)
-	d.lookAtOwn()
-	for _, id := range slices.Sorted(maps.Keys(d.in.Peers)) {
-		p := d.in.Peers[id]
-		if s := p.Published.Service; s != nil && p.Synced && understood(s) && s.Spec.Role != v1alpha1.RoleNone {
-			d.others = append(d.others, member{s.Spec, id, p.Health, d.cfg.Trust.Of(id)})
+	v.imports, v.own = endpointslice.Unbundle(v.have), endpointslice.Gather(own)
+	v.lookAtOwn()
+	for _, id := range v.peers() {
+		p := v.in.Peers[id]
+		if s := p.Published.Service; s != nil && p.Synced && p.Published.Understood() && s.Spec.Role != v1alpha1.RoleNone {
+			v.others = append(v.others, clusterset.Member{PublishedServiceSpec: s.Spec, ID: id, Health: p.Health, Trust: cfg.Trust.Of(id)})
 		}
 	}
-	d.may = d.entitled()
+	v.may = v.entitled()
+	return v
 }
 
-// lookAtOwn fills in what the cluster says of itself, but for its answers.
-func (d *decision) lookAtOwn() {
-	ready, total := count(d.own)
-	d.ready = ready
-	d.me = member{id: d.cfg.Cluster, health: Live, PublishedServiceSpec: v1alpha1.PublishedServiceSpec{
+// rules are what this cluster admits of its peers.
+func (v *view) rules() admission.Rules {
+	return admission.Rules{Trust: v.cfg.Trust, Reserved: v.cfg.Reserved, Carry: v.cfg.Carry}
+}
+
+// peers returns the identities of all peers, in order.
+func (v *view) peers() []ClusterID { return slices.Sorted(maps.Keys(v.in.Peers)) }
+
+// lookAtOwn fills in me and ready.
+func (v *view) lookAtOwn() {
+	ready, total := v.own.Count()
+	v.ready = ready
+	v.me = clusterset.Member{ID: v.cfg.Cluster, Health: Live, PublishedServiceSpec: v1alpha1.PublishedServiceSpec{
 		FormatVersion: v1alpha1.FormatApart,
-		Cluster:       string(d.cfg.Cluster),
-		Service:       v1alpha1.ServiceReference{Namespace: d.in.Service.Namespace, Name: d.in.Service.Name},
+		Cluster:       string(v.cfg.Cluster),
+		Service:       v1alpha1.ServiceReference{Namespace: v.in.Service.Namespace, Name: v.in.Service.Name},
 		Role:          v1alpha1.RoleNone,
 		Ready:         int32(ready), //nolint:gosec // endpoints of one Service
 		Total:         int32(total), //nolint:gosec // endpoints of one Service
 	}}
-	if stored := d.in.Published.Service; stored != nil {
-		d.me.Handover, d.handover = stored.Spec.Handover.DeepCopy(), stored.Spec.Handover.DeepCopy()
-		d.me.Seen = stored.Spec.Seen
+	if stored := v.in.Published.Service; stored != nil {
+		v.me.Handover, v.me.Seen = stored.Spec.Handover.DeepCopy(), stored.Spec.Seen
 	}
-	if d.svc == nil {
+	if v.svc == nil {
 		return
 	}
-	if err := d.describe(&d.me.PublishedServiceSpec, d.svc); err != nil {
-		d.warn("UnknownMode", err.Error())
+	if err := describe(v.cfg.Carry, v.svc, &v.me.PublishedServiceSpec); err != nil {
+		v.found.Warn("UnknownMode", err.Error())
 	}
-	if e := d.in.Local.Export; e != nil && e.DeletionTimestamp == nil && d.svc.Spec.Type != corev1.ServiceTypeExternalName {
-		d.me.Exported = &v1alpha1.Export{Created: e.CreationTimestamp, Labels: e.Spec.ExportedLabels, Annotations: e.Spec.ExportedAnnotations}
+	if e := v.in.Local.Export; e != nil && e.DeletionTimestamp == nil && v.svc.Spec.Type != corev1.ServiceTypeExternalName {
+		v.me.Exported = &v1alpha1.Export{Created: e.CreationTimestamp, Labels: e.Spec.ExportedLabels, Annotations: e.Spec.ExportedAnnotations}
 	}
 }
 
-// describe fills in what a Service says. Its error is that of a mode that is
-// unknown, which asks for nothing.
-func (d *decision) describe(me *v1alpha1.PublishedServiceSpec, svc *corev1.Service) error {
-	me.Role, me.Replica, me.Template = roleOf(svc), isReplica(svc), d.template(svc)
+// describe fills in what a Service says about itself. It returns an error if the
+// Service's mode is unknown; the Service then asks for nothing.
+func describe(c Carry, svc *corev1.Service, me *v1alpha1.PublishedServiceSpec) error {
+	me.Role, me.Replica, me.Template = roleOf(svc), isReplica(svc), template.Of(svc, c)
 	me.To = svc.Annotations[v1alpha1.AnnotationTo]
 	answered := v1alpha1.Mode(svc.Annotations[v1alpha1.AnnotationAnswered])
 	mode, err := modeOf(svc)
@@ -122,63 +131,112 @@ func (d *decision) describe(me *v1alpha1.PublishedServiceSpec, svc *corev1.Servi
 	return err
 }
 
-// leftBehind reports whether a slice is of Kubernetes' own controllers and
-// stayed when its Service's selector was taken away: they never remove it, and
-// proxies still route to it (kubernetes/kubernetes#118376).
-func (d *decision) leftBehind(s *discoveryv1.EndpointSlice) bool {
-	if d.svc == nil || len(d.svc.Spec.Selector) > 0 || d.svc.Annotations[v1alpha1.AnnotationSelector] == "" {
-		return false
-	}
-	by := s.Labels[discoveryv1.LabelManagedBy]
-	return by == "endpointslice-controller.k8s.io" || by == "endpointslicemirroring-controller.k8s.io"
-}
-
-// understood reports whether a publication is of a format that is known here.
-func understood(s *v1alpha1.PublishedService) bool {
-	return s.Spec.FormatVersion >= 1 && s.Spec.FormatVersion <= v1alpha1.FormatVersion
-}
-
 func isReplica(s *corev1.Service) bool { return s != nil && s.Labels[v1alpha1.LabelReplica] != "" }
 
-// roleOf is the role that a Service's annotations record, or else the one that
-// goes without saying.
-func roleOf(s *corev1.Service) v1alpha1.Role {
-	switch {
-	case s == nil:
-		return v1alpha1.RoleNone
-	case s.Annotations[v1alpha1.AnnotationRole] != "":
-		return v1alpha1.Role(s.Annotations[v1alpha1.AnnotationRole])
-	default:
-		return unsaid(isReplica(s))
+// followed returns the cluster whose Service a replica follows; empty: the Service is
+// no replica, or there is none.
+func (v *view) followed() ClusterID {
+	if v.svc == nil {
+		return ""
 	}
+	return ClusterID(v.svc.Labels[v1alpha1.LabelReplica])
 }
 
-// unsaid is the role of a Service about which nothing is said.
-func unsaid(replica bool) v1alpha1.Role {
+// roleOf returns the role that a Service's annotation records, or else its default.
+func roleOf(s *corev1.Service) v1alpha1.Role {
+	if r := s.Annotations[v1alpha1.AnnotationRole]; r != "" {
+		return v1alpha1.Role(r)
+	}
+	return defaultRole(isReplica(s))
+}
+
+// defaultRole returns the role of a Service that has no annotation about it.
+func defaultRole(replica bool) v1alpha1.Role {
 	if replica {
 		return v1alpha1.RoleReceiver
 	}
 	return v1alpha1.RoleSource
 }
 
-// gives reports whether others use the endpoints of one in this role.
-func gives(r v1alpha1.Role) bool { return r == v1alpha1.RoleSource || r == v1alpha1.RoleUnion }
+// gives reports whether other clusters use this cluster's endpoints.
+func (v *view) gives() bool { return v.me.Gives() }
 
-// selectorOf is the selector in use, or else the one that was taken away.
-func selectorOf(s *corev1.Service) map[string]string {
-	if len(s.Spec.Selector) > 0 {
-		return maps.Clone(s.Spec.Selector)
+// candidate reports whether this cluster prepares to take over, or to stop giving.
+func (v *view) candidate() bool { return v.me.Role == v1alpha1.RoleCandidate }
+
+// uses reports whether there are endpoints of a cluster.
+func (p parts) uses(id ClusterID) bool {
+	for _, part := range p {
+		if part.Cluster == id && len(part.Endpoints) > 0 {
+			return true
+		}
 	}
-	var saved map[string]string
-	if json.Unmarshal([]byte(s.Annotations[v1alpha1.AnnotationSelector]), &saved) != nil {
-		return nil
-	}
-	return saved
+	return false
 }
 
-// warn says something that somebody should do something about.
-func (d *decision) warn(reason, note string) { d.event(corev1.EventTypeWarning, reason, note) }
+// ready counts the ready endpoints.
+func (p parts) ready() (n int) {
+	for _, part := range p {
+		n += endpointslice.Ready(part.Endpoints)
+	}
+	return n
+}
 
-func (d *decision) event(kind, reason, note string) {
-	d.result.Events = append(d.result.Events, Event{kind, reason, note})
+// readyAmong counts the ready endpoints whose cluster is known, and whose lease has
+// not expired. Nobody can tell whether the others are still there.
+func (v *view) readyAmong(all parts) (n int) {
+	for _, p := range all {
+		if p.Cluster != "" && v.in.Peers[p.Cluster].Health != Expired {
+			n += endpointslice.Ready(p.Endpoints)
+		}
+	}
+	return n
+}
+
+// inUse counts the ready endpoints of clusters that are in use here by now, those of
+// this cluster among them.
+func (v *view) inUse(of []string) (n int) {
+	if slices.Contains(of, string(v.cfg.Cluster)) {
+		n = v.ready
+	}
+	var theirs []*endpointslice.Part
+	for _, p := range v.imports {
+		if slices.Contains(of, string(p.Cluster)) {
+			theirs = append(theirs, p)
+		}
+	}
+	ready, _ := endpointslice.GatherParts(theirs).Count()
+	return n + ready
+}
+
+// unheard reports whether endpoints of a cluster are in use although this process has
+// not heard yet what that cluster publishes of the Service.
+func (v *view) unheard() bool {
+	for id, p := range v.in.Peers {
+		if !p.Forgotten && !p.Confirmed && (p.Published.Service == nil || !p.Synced) && p.Health != Expired && v.imports.uses(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// blind reports whether endpoints of a cluster are in use that this process has not
+// listed yet.
+func (v *view) blind() bool {
+	for id, p := range v.in.Peers {
+		if !p.Synced && !p.Forgotten && v.imports.uses(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// heardAll reports whether it is known of every other cluster what it publishes.
+func (v *view) heardAll() bool {
+	for _, p := range v.in.Peers {
+		if !p.Confirmed && !p.Forgotten {
+			return false
+		}
+	}
+	return len(v.in.Peers) > 0
 }

@@ -1,17 +1,16 @@
-package model
+package clusterset
 
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
 // Trust is what a peer may do in this cluster. With the zero value, a peer may
-// publish Services of every shared namespace and endpoints of any address that is
-// not this cluster's own. Its Services are then used here, as plain ones, and it
-// changes nothing of what was created here.
+// publish Services of every shared namespace, and endpoints with any address that is
+// not this cluster's own. Replicas of its Services are then plain ClusterIP Services,
+// and the peer changes nothing that was created here.
 type Trust struct {
 	// Namespaces are those whose Services the peer may publish; empty: all that
 	// are shared.
@@ -19,31 +18,30 @@ type Trust struct {
 	// Ranges hold the addresses that its endpoints may have; empty: all but
 	// Config.Reserved.
 	Ranges []netip.Prefix
-	// Claim lets the peer's annotations move Services that serve here and whose own
-	// annotation says nothing of it: they yield to a peer that asks to be the
-	// source, and join its union. It also lets the peer's endpoints in beside those
-	// of the cluster that a replica follows.
+	// Claim lets the peer's annotations change the role of Services that give
+	// endpoints here and have no annotation of their own: they yield to the peer if
+	// it asks to be the source, and join its union. It also lets replicas here use
+	// the peer's endpoints beside those of the cluster that they follow.
 	Claim bool
 	// Selector lets replicas here adopt the selector of the peer's Service, and so
 	// select pods of this cluster, when the peer hands over to this cluster or asks
 	// for a union. The annotation of a replica allows the same for that replica.
 	Selector bool
 	// Types are the types, beside ClusterIP, that replicas of the peer's Services
-	// may have. A replica of another type is a ClusterIP Service, and there is none
-	// of an ExternalName.
+	// may have. A Service of any other type is replicated as a ClusterIP Service,
+	// but an ExternalName Service not at all.
 	Types []corev1.ServiceType
 }
 
-// Trusts is what each peer may do. What is said of Everybody holds beside what
-// is said of a peer by name, except that a peer's own Namespaces and Ranges
-// replace those of Everybody.
-type Trusts map[ClusterID]Trust
+// Trusts is what each peer may do. A peer may also do what Everybody may, except
+// that its own Namespaces and Ranges replace those of Everybody.
+type Trusts map[ID]Trust
 
 // Everybody is the name of all peers in Trusts.
-const Everybody ClusterID = "*"
+const Everybody ID = "*"
 
-// Of is what a peer may do.
-func (t Trusts) Of(id ClusterID) Trust {
+// Of returns what a peer may do.
+func (t Trusts) Of(id ID) Trust {
 	own, all := t[id], t[Everybody]
 	own.Claim = own.Claim || all.Claim
 	own.Selector = own.Selector || all.Selector
@@ -59,34 +57,20 @@ func (t Trusts) Of(id ClusterID) Trust {
 	return own
 }
 
-// publishes reports whether the peer may publish Services of a namespace.
-func (t Trust) publishes(namespace string) bool {
+// MayPublish reports whether the peer may publish Services of a namespace.
+func (t Trust) MayPublish(namespace string) bool {
 	return len(t.Namespaces) == 0 || slices.Contains(t.Namespaces, namespace)
 }
 
-// Carry lists the labels and annotations of a Service that its replicas have, too:
-// those that this cluster publishes, and those that it takes from its peers. A key
-// that ends with * stands for all that begin so. Empty: none.
-type Carry struct {
-	Labels, Annotations []string
-}
-
-// listed reports whether a key is in such a list.
-func listed(list []string, key string) bool {
-	return slices.ContainsFunc(list, func(l string) bool {
-		prefix, wild := strings.CutSuffix(l, "*")
-		return l == key || wild && strings.HasPrefix(key, prefix)
-	})
-}
-
-// unroutable reports whether an address is never that of a pod in another cluster:
-// Kubernetes refuses the same ones in Endpoints.
+// unroutable reports whether an address cannot be that of a pod in another cluster.
+// Kubernetes refuses the same addresses in Endpoints.
 func unroutable(a netip.Addr) bool {
 	return a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() || a.Zone() != "" || a.Is4In6() ||
 		a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// metadataServers are those of clouds that are not link-local.
+// metadataServers are the metadata servers of clouds whose addresses are not
+// link-local.
 var metadataServers = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),   // Amazon
 	netip.MustParseAddr("fd20:ce::254"),    // Google
@@ -94,9 +78,9 @@ var metadataServers = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),   // Azure
 }
 
-// reaches reports whether an endpoint of the peer may have an address. reserved are
-// the cluster's own ranges.
-func (t Trust) reaches(address string, reserved []netip.Prefix) bool {
+// MayReach reports whether an endpoint of the peer may have an address. reserved are
+// this cluster's own ranges.
+func (t Trust) MayReach(address string, reserved []netip.Prefix) bool {
 	a, err := netip.ParseAddr(address)
 	if err != nil || unroutable(a) || slices.Contains(metadataServers, a) {
 		return false

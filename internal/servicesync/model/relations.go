@@ -1,0 +1,207 @@
+package model
+
+import (
+	"slices"
+
+	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
+)
+
+// This file says what other clusters have to do with the Service of this one: whether
+// their Services are the same, what they may change here, and what they do by now.
+
+// agreed reports whether the Service of this cluster and that of another are the same.
+// This cluster decides that: its Service was made from another cluster's, or has an
+// annotation about its role. Otherwise the other cluster's word that its Service is a
+// replica of this one counts only if the peer may claim.
+func (v *view) agreed(m clusterset.Member) bool {
+	return v.me.Replica || v.annotated() || m.Replica && m.Trust.Claim
+}
+
+// annotated reports whether the Service has an annotation about its role, or had one
+// and is still on its way back to the default.
+func (v *view) annotated() bool {
+	return v.svc != nil && (v.me.Mode != v1alpha1.ModeNone || v.me.Role != defaultRole(v.me.Replica))
+}
+
+// yields reports whether this cluster stops giving endpoints if another cluster asks
+// to be the source. It yields to a peer that may claim; if its own annotation says
+// receiver, to the cluster that the annotation names, or to any; and otherwise to the
+// cluster whose Service its replica was made from.
+func (v *view) yields(m clusterset.Member) bool {
+	switch {
+	case m.Trust.Claim:
+		return true
+	case v.me.Mode == v1alpha1.ModeReceiver:
+		return v.me.To == "" || v.me.To == string(m.ID)
+	default:
+		return v.me.Replica && v.followed() == m.ID
+	}
+}
+
+// mayGive reports whether the Service may get endpoints of its own here if other
+// clusters ask for that. A replica may if it has a selector or endpoints already, if it
+// has an annotation, or if the configuration allows it to adopt the selector of the
+// cluster that it follows.
+func (v *view) mayGive() bool {
+	if !v.me.Replica || v.me.Mode != v1alpha1.ModeNone || len(v.own) > 0 || len(v.svc.Spec.Selector) > 0 {
+		return true
+	}
+	return v.cfg.Trust.Of(v.followed()).Selector
+}
+
+// accepts reports whether endpoints of another cluster may be used here at all: the
+// Services are the same, or this cluster uses endpoints of others.
+func (v *view) accepts(m clusterset.Member) bool {
+	return v.agreed(m) || v.me.Role == v1alpha1.RoleReceiver || v.candidate()
+}
+
+// othersGive reports whether another cluster gives endpoints, or may do so unseen.
+func (v *view) othersGive() bool {
+	return slices.ContainsFunc(v.others, func(m clusterset.Member) bool { return m.Gives() && m.Health != Expired }) || v.unheard()
+}
+
+// partnersGive is othersGive without the clusters whose Services are not the same.
+func (v *view) partnersGive() bool {
+	return slices.ContainsFunc(v.others, func(m clusterset.Member) bool {
+		return m.Gives() && m.Health != Expired && (v.agreed(m) || m.Role == v1alpha1.RoleUnion)
+	}) || v.unheard()
+}
+
+// givers returns the other clusters that give endpoints.
+func (v *view) givers() (all []string) {
+	for _, m := range v.others {
+		if m.Gives() {
+			all = append(all, string(m.ID))
+		}
+	}
+	return all
+}
+
+// inherited reports whether a cluster has handed over to this one.
+func (v *view) inherited() bool { return slices.ContainsFunc(v.others, v.inheritedFrom) }
+
+// inheritedFrom reports whether another cluster has handed over to this one.
+func (v *view) inheritedFrom(m clusterset.Member) bool {
+	return m.Role == v1alpha1.RoleReceiver && m.Handover != nil && m.Handover.Phase == v1alpha1.PhaseDone && v.isHeirIn(m.Handover)
+}
+
+// isHeirIn reports whether this cluster is an heir of a handover.
+func (v *view) isHeirIn(h *v1alpha1.Handover) bool {
+	return slices.Contains(h.Heirs, string(v.cfg.Cluster))
+}
+
+// isHeir reports whether another cluster is handing over to this one.
+func (v *view) isHeir() bool {
+	return slices.ContainsFunc(v.others, func(m clusterset.Member) bool { return v.may[m.ID] && handingOver(m) && v.isHeirIn(m.Handover) })
+}
+
+// handingOver reports whether a handover of another cluster is under way.
+func handingOver(m clusterset.Member) bool { return underWay(m.Handover) && m.Health != Expired }
+
+// underWay reports whether a handover has begun, and neither ended nor been withdrawn.
+func underWay(h *v1alpha1.Handover) bool {
+	return h != nil && h.Phase != v1alpha1.PhaseDone && h.Phase != v1alpha1.PhaseWithdrawn
+}
+
+// unionInForce reports whether a cluster's annotation asks for a union, and no later
+// wish of another cluster has ended it.
+func (v *view) unionInForce() bool {
+	if v.me.Mode == v1alpha1.ModeUnion && v.me.Role == v1alpha1.RoleUnion {
+		return true
+	}
+	return slices.ContainsFunc(v.others, func(m clusterset.Member) bool {
+		return m.Mode == v1alpha1.ModeUnion && (m.Asked || m.Role == v1alpha1.RoleUnion) && v.may[m.ID] && v.agreed(m)
+	})
+}
+
+// promised reports whether another cluster counts on this one to go on giving.
+func (v *view) promised() bool {
+	return slices.ContainsFunc(v.me.Seen, func(s v1alpha1.Seen) bool { return s.Stays && !v.over(s) })
+}
+
+// over reports whether the handover that an answer is for is over: the other cluster
+// says so, or has begun a later one, or is gone.
+func (v *view) over(s v1alpha1.Seen) bool {
+	p, known := v.in.Peers[ClusterID(s.Cluster)]
+	switch {
+	case !known || p.Forgotten || p.Health == Expired:
+		return true
+	case p.Published.Service == nil:
+		return p.Confirmed
+	}
+	h := p.Published.Service.Spec.Handover
+	return h != nil && (h.Turn > s.Turn || h.Turn == s.Turn && !underWay(h))
+}
+
+// entitled returns the clusters whose endpoints may be used for the Service here.
+//
+// It begins with those that objects of this cluster name: the cluster that a replica
+// follows, the heir that an annotation names, and the heirs of this cluster's own
+// handover. It adds the peers that may claim. Each of these entitles the heirs of its
+// own handover, and a member of a union entitles the whole union. If none of them can
+// decide any more who gives endpoints, all clusters are entitled.
+func (v *view) entitled() map[ClusterID]bool {
+	all := map[ClusterID]bool{v.followed(): true, ClusterID(v.me.To): true}
+	entitleHeirs(all, v.me.Handover)
+	for _, m := range v.others {
+		if m.Trust.Claim {
+			all[m.ID] = true
+		}
+	}
+	inUnion := v.me.Mode == v1alpha1.ModeUnion || v.me.Role == v1alpha1.RoleUnion
+	for range v.others { // each pass but the last adds a cluster
+		before := len(all)
+		for _, m := range v.others {
+			switch {
+			case all[m.ID]:
+				inUnion = inUnion || m.Role == v1alpha1.RoleUnion
+				entitleHeirs(all, m.Handover)
+			case inUnion && m.Role == v1alpha1.RoleUnion:
+				all[m.ID] = true
+			}
+		}
+		if len(all) == before {
+			break
+		}
+	}
+	for id := range all {
+		if id != "" && id != v.cfg.Cluster && v.decides(id) {
+			return all
+		}
+	}
+	for _, m := range v.others {
+		all[m.ID] = true
+	}
+	return all
+}
+
+// entitleHeirs adds the heirs of a handover that have been asked to take over.
+func entitleHeirs(all map[ClusterID]bool, h *v1alpha1.Handover) {
+	if h == nil || h.Phase == v1alpha1.PhasePreparing || h.Phase == v1alpha1.PhaseWithdrawn {
+		return
+	}
+	for _, id := range h.Heirs {
+		all[ClusterID(id)] = true
+	}
+}
+
+// decides reports whether a cluster may still decide which clusters give endpoints: it
+// gives some, or is about to, or has handed over. A cluster that is silent may: that
+// it has no such Service any more must be said by itself, or with --forget.
+func (v *view) decides(id ClusterID) bool {
+	p, known := v.in.Peers[id]
+	s := p.Published.Service
+	switch {
+	case !known:
+		return true
+	case p.Forgotten:
+		return false
+	case p.Unheard():
+		return true
+	case s == nil:
+		return false
+	}
+	h := s.Spec.Handover
+	return clusterset.Gives(s.Spec.Role) || s.Spec.Role == v1alpha1.RoleCandidate || h != nil && h.Phase != v1alpha1.PhaseWithdrawn && len(h.Heirs) > 0
+}
