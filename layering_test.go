@@ -73,12 +73,14 @@ var rules = []rule{
 		[]string{"go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
 	{"internal/etcdapi/wire", "reads and writes messages, and answers none", []string{"internal/mvcc"},
 		[]string{"go.etcd.io/etcd/api/v3/v3rpc/rpctypes", "google.golang.org/..."}},
+	{"internal/kubeconfig", "writes what clients need, of whichever server", []string{"internal/privatefile"}, []string{"k8s.io/client-go/tools/clientcmd/..."}},
+	{"internal/kubelog", "klog's records, whoever logs them", nil, []string{"github.com/go-logr/logr", "k8s.io/klog/v2"}},
 	{"internal/pipe", "carries bytes within a process, whoever's they are", nil, nil},
 	{"internal/privatefile", "files for one user, of whoever keeps some", nil, nil},
 	{"internal/door", "stands before any HTTP server, and knows none", nil, []string{"golang.org/x/time/rate"}},
 	{"internal/weight", "counts what a text holds, whoever has it", nil, nil},
 	{"internal/pki", "certificates on disk, for whoever serves", []string{"internal/privatefile"}, nil},
-	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/controlplane/...", "internal/door", "internal/privatefile"}, every},
+	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/controlplane/...", "internal/door", "internal/kubeconfig", "internal/kubelog"}, every},
 	{"internal/controlplane/aggregation", "knows APIServices, and not who serves them to it", []string{"internal/pki"}, []string{apimachinery, clientGo, "k8s.io/kube-aggregator/..."}},
 	{"internal/controlplane/away", "translates errors, and asks no store", nil,
 		[]string{apimachinery, apiserver, clientGo, "k8s.io/apiextensions-apiserver/...", "go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
@@ -169,6 +171,7 @@ var bans = []struct {
 	{"github.com/aws/aws-sdk-go-v2/...", []string{"internal/journal/s3log/bucket", "internal/devstore"}, "cloud SDKs belong to drivers and notifiers"},
 	{"github.com/versity/versitygw/...", []string{"internal/devstore"}, "the object store is for xb dev only"},
 	{"go.etcd.io/etcd/server/v3/...", nil, "etcd's server is for tests only"},
+	{"k8s.io/klog/v2", []string{"internal/kubelog", "internal/controlplane/..."}, "one bridge leads klog to the process's logger"},
 	{"google.golang.org/grpc/test/...", nil, "grpc's helpers for tests promise nothing to a product"},
 }
 

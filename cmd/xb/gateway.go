@@ -12,7 +12,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/attribute"
@@ -25,15 +24,15 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/component-base/tracing"
 	tracingv1 "k8s.io/component-base/tracing/api/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway"
-	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
+	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
+	"github.com/xbernetes/xbernetes/internal/kubeconfig"
+	"github.com/xbernetes/xbernetes/internal/kubelog"
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
@@ -105,7 +104,9 @@ and without any of the servers.`,
 			if err != nil {
 				return err
 			}
-			klog.SetLogger(logr.FromSlogHandler(quiet{log.Handler()}))
+			if err := kubelog.Bridge(log, 0, gatewayLevel); err != nil {
+				return err
+			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), log)
 		},
 	}
@@ -306,19 +307,10 @@ func (f *gatewayFlags) writeKubeconfig(file string, addr net.Addr, servingCert s
 		}
 	}
 	_, port, _ := net.SplitHostPort(addr.String())
-	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters["gateway"] = &clientcmdapi.Cluster{Server: "https://" + net.JoinHostPort("127.0.0.1", port), CertificateAuthorityData: ca}
-	cfg.AuthInfos["gateway"] = &clientcmdapi.AuthInfo{ClientCertificateData: own.Admin.CertPEM, ClientKeyData: own.Admin.KeyPEM}
-	cfg.Contexts["gateway"] = &clientcmdapi.Context{Cluster: "gateway", AuthInfo: "gateway", Namespace: "default"}
-	cfg.CurrentContext = "gateway"
-	data, err := clientcmd.Write(*cfg)
-	if err == nil {
-		err = privatefile.Write(file, data)
-	}
-	if err != nil {
-		return fmt.Errorf("write kubeconfig: %w", err)
-	}
-	return nil
+	return kubeconfig.Write(file, kubeconfig.Access{
+		Name: "gateway", URL: "https://" + net.JoinHostPort("127.0.0.1", port),
+		CA: ca, Cert: own.Admin.CertPEM, Key: own.Admin.KeyPEM,
+	})
 }
 
 // know settles by what callers are known, and who decides what they may do at
@@ -359,22 +351,7 @@ func (f *gatewayFlags) know(cfg *gateway.Config) error {
 	return err
 }
 
-// quiet passes on what Kubernetes' own parts have to say as details: what
-// people should know the gateway says itself, and much of it is about what a
-// caller sent.
-type quiet struct{ slog.Handler }
-
-func (h quiet) Enabled(ctx context.Context, _ slog.Level) bool {
-	return h.Handler.Enabled(ctx, slog.LevelDebug)
-}
-
-func (h quiet) Handle(ctx context.Context, r slog.Record) error {
-	// logr hands errors over without asking whether they are wanted.
-	if r.Level = slog.LevelDebug; !h.Handler.Enabled(ctx, r.Level) {
-		return nil
-	}
-	return h.Handler.Handle(ctx, r)
-}
-
-func (h quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{h.Handler.WithAttrs(a)} }
-func (h quiet) WithGroup(name string) slog.Handler   { return quiet{h.Handler.WithGroup(name)} }
+// gatewayLevel is the level of what Kubernetes' own parts have to say: details, as
+// the gateway itself says what people should know, and much of what those parts say
+// is about what a caller sent.
+func gatewayLevel(slog.Record) slog.Level { return slog.LevelDebug }

@@ -27,8 +27,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 
+	"github.com/xbernetes/xbernetes/internal/kubelog"
 	"github.com/xbernetes/xbernetes/internal/servicesync"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
@@ -148,7 +148,9 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 			registry := prometheus.NewRegistry()
 			registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 			cfg.Metrics = registry
-			quietKlog(log)
+			if err := kubelog.Bridge(log, 0, syncLevel); err != nil {
+				return err
+			}
 			g, ctx := errgroup.WithContext(cmd.Context())
 			if f.listen != "" {
 				lis, err := f.bind(cmd.Flags().Changed("listen"), log)
@@ -165,9 +167,6 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 	cmd.AddCommand(newServicesyncStatusCommand(), newServicesyncMigrateCommand(logs))
 	return cmd
 }
-
-// quietKlog hands over what package client-go logs to klog.
-func quietKlog(log *slog.Logger) { klog.SetSlogLogger(slog.New(hushed{log.Handler()})) }
 
 // config is what the flags and the environment say.
 func (f *syncFlags) config(fs *pflag.FlagSet, log *slog.Logger) (servicesync.Config, error) {
@@ -398,25 +397,11 @@ func serveMetrics(ctx context.Context, lis net.Listener, handler http.Handler) e
 	return nil
 }
 
-// hushed passes on as Debug what the Kubernetes parts log, and their errors as
-// warnings: what matters of them is said once more, in words.
-type hushed struct{ slog.Handler }
-
-func hushedLevel(l slog.Level) slog.Level {
-	if l >= slog.LevelError {
+// syncLevel is the level of what the Kubernetes parts log: Debug, and Warn for their
+// errors, because service sync itself says once more what matters of them.
+func syncLevel(r slog.Record) slog.Level {
+	if r.Level >= slog.LevelError {
 		return slog.LevelWarn
 	}
 	return slog.LevelDebug
 }
-
-func (h hushed) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelInfo && h.Handler.Enabled(ctx, hushedLevel(l))
-}
-
-func (h hushed) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = hushedLevel(r.Level)
-	return h.Handler.Handle(ctx, r)
-}
-
-func (h hushed) WithAttrs(attrs []slog.Attr) slog.Handler { return hushed{h.Handler.WithAttrs(attrs)} }
-func (h hushed) WithGroup(name string) slog.Handler       { return hushed{h.Handler.WithGroup(name)} }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/kubelog"
 	"github.com/xbernetes/xbernetes/internal/servicesync"
 )
 
@@ -225,7 +226,9 @@ where it was.`,
 			if err != nil {
 				return err
 			}
-			quietKlog(log)
+			if err := kubelog.Bridge(log, 0, syncLevel); err != nil {
+				return err
+			}
 			clusters, err := f.find(cmd)
 			if err != nil {
 				return err

@@ -25,6 +25,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/controlplane/controllers"
 	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
 	"github.com/xbernetes/xbernetes/internal/controlplane/roster"
+	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
 // controllersGrace bounds how long a stop waits for the controllers.
@@ -213,7 +214,8 @@ func (s *Server) operate(ctx context.Context, c *controllers.Set) error {
 		return nil
 	}
 	url := s.URL()
-	if err := writeKubeconfig(s.KubeconfigFile(), s.cfg.ContextName, url, c.Identity.CA.CertPEM, c.Identity.Admin.CertPEM, c.Identity.Admin.KeyPEM); err != nil {
+	admin := kubeconfig.Access{Name: s.cfg.ContextName, URL: url, CA: c.Identity.CA.CertPEM, Cert: c.Identity.Admin.CertPEM, Key: c.Identity.Admin.KeyPEM}
+	if err := kubeconfig.Write(s.KubeconfigFile(), admin); err != nil {
 		return err
 	}
 	s.log.Info("serving the Kubernetes API", "url", url, "kubeconfig", s.KubeconfigFile(), "server", c.Identity.ID)

@@ -4,17 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -61,37 +57,6 @@ func testIdentity(t *testing.T, serverID string) *identity.Identity {
 	}
 	t.Cleanup(id.Close)
 	return id
-}
-
-func TestKubeconfigReplacesTheFile(t *testing.T) {
-	id := testIdentity(t, "x")
-	file := filepath.Join(t.TempDir(), "deep", "config")
-	for range 2 {
-		if err := writeKubeconfig(file, "mine", "https://127.0.0.1:1", id.CA.CertPEM, id.Admin.CertPEM, id.Admin.KeyPEM); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(file, 0o644); err != nil { // the next write must not keep that
-			t.Fatal(err)
-		}
-	}
-	if err := writeKubeconfig(file, "mine", "https://127.0.0.1:2", id.CA.CertPEM, id.Admin.CertPEM, id.Admin.KeyPEM); err != nil {
-		t.Fatal(err)
-	}
-	fi, err := os.Stat(file)
-	if err != nil || fi.Mode().Perm() != 0o600 {
-		t.Fatalf("mode %v, %v", fi.Mode(), err)
-	}
-	cfg, err := clientcmd.LoadFromFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(cfg.Contexts) != 1 || cfg.CurrentContext != "mine" || cfg.Clusters["mine"].Server != "https://127.0.0.1:2" {
-		t.Fatalf("kubeconfig %+v", cfg)
-	}
-	left, err := fs.Glob(os.DirFS(filepath.Dir(file)), "*")
-	if err != nil || len(left) != 1 {
-		t.Fatalf("left behind: %v, %v", left, err)
-	}
 }
 
 // keyID is the id that upstream gives to a server's signing key.
