@@ -155,6 +155,7 @@ var rules = []rule{
 		[]string{kubeAPI, apimachinery, clientGo, "github.com/fsnotify/fsnotify", "golang.org/x/sync/..."}},
 	{"internal/servicesync/queue", "orders keys, whatever they are", nil, []string{"k8s.io/client-go/util/workqueue"}},
 
+	{"internal/dev", "runs other commands of xb as processes, and serves nothing", []string{"internal/devstore", "internal/kubeconfig", "internal/privatefile"}, []string{"golang.org/x/sync/..."}},
 	{"internal/devstore", "the object store of xb dev; knows no journal", nil,
 		[]string{"github.com/Shopify/toxiproxy/v2", "github.com/aws/...", "github.com/rs/zerolog", "github.com/versity/versitygw/..."}},
 	{"internal/devstore/storetest", "starts that store for a test", []string{"internal/devstore"}, nil},

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/xbernetes/xbernetes/internal/dev"
 )
 
 // exitCode is an error that ends xb with a code of its own; what it has to
@@ -34,7 +36,7 @@ func main() {
 	defer stop()
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	if err := newCommand().ExecuteContext(stopWithParent(ctx)); err != nil {
+	if err := newCommand().ExecuteContext(dev.StopWithParent(ctx)); err != nil {
 		var code exitCode
 		if errors.As(err, &code) {
 			os.Exit(int(code))
