@@ -37,7 +37,7 @@ type engineFlags struct {
 
 func (f *engineFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.journal, "journal", f.journal, journalHelp)
+	fs.StringVar(&f.journal, "journal", f.journal, journalHelp())
 	fs.StringVar(&f.reads, "reads", "linearizable", "linearizable: a read sees every write acknowledged anywhere before it, at the price of a question to the journal; session: it sees what this server has acknowledged or shown, and goes on when the journal is away")
 	fs.StringVar(&f.trim, "trim", "auto", "delete the records that the last two snapshots stand for: auto (of a journal that one server has to itself), always (this account owns the bucket; give it to no other), never")
 	oneOf(cmd, "reads", "linearizable", "session")
@@ -123,7 +123,7 @@ func (f *etcdListenFlags) tls() (*tls.Config, error) {
 // engine is a journal with a replica and the etcd API over it.
 type engine struct {
 	journal   string // its URL
-	store     backend
+	store     openJournal
 	replica   *replica.Replica
 	api       *etcdapi.Server
 	inProcess *pipe.Listener
@@ -153,7 +153,7 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 		}
 		cfg.ClientURLs = []string{clientURL(e.lis, e.lisTLS)}
 	}
-	if e.store, err = openStore(ctx, f.journal, log); err != nil {
+	if e.store, err = openStore(ctx, f.journal, openOptions{log: log}); err != nil {
 		if e.lis != nil {
 			e.lis.Close()
 		}
@@ -177,7 +177,7 @@ func (e *engine) away() error {
 }
 
 // replicaConfig fits a replica to the service that its journal lives in.
-func replicaConfig(store backend, poll time.Duration, log *slog.Logger) replica.Config {
+func replicaConfig(store openJournal, poll time.Duration, log *slog.Logger) replica.Config {
 	cfg := replica.Config{
 		Store:     store,
 		Notifier:  notify.NewPolling(poll, 10*poll),

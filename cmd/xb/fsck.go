@@ -62,7 +62,7 @@ it could not be checked.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&url, "journal", "", journalHelp)
+	cmd.Flags().StringVar(&url, "journal", "", journalHelp())
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	oneOf(cmd, "output", "text", "json")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notChecked(err) })

@@ -8,7 +8,6 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/fsck"
 	"github.com/xbernetes/xbernetes/internal/journal"
-	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
@@ -28,7 +27,7 @@ type dumpFlags struct {
 }
 
 func (f *dumpFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.url, "journal", "", journalHelp)
+	cmd.Flags().StringVar(&f.url, "journal", "", journalHelp())
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text (a line a record) or json (an object a line)")
 	cmd.Flags().BoolVar(&f.opts.Values, "values", false, "also print the values that are put; they may be secrets")
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
@@ -58,15 +57,15 @@ func (f *dumpFlags) salvage(cmd *cobra.Command) error {
 	if f.opts.Format = fsck.Format(f.output); f.opts.Format != fsck.Text && f.opts.Format != fsck.JSON {
 		return fmt.Errorf("-o is %q; want text or json", f.output)
 	}
-	u, err := parseJournalURL(f.url)
+	d, u, err := parseJournalURL(f.url)
 	if err != nil {
 		return err
 	}
-	if u.Scheme != "file" {
+	if d.salvage == nil {
 		return fmt.Errorf("--salvage reads the files of a file journal; each record of %s is an object of its own, and dump reads those that are there", u.Redacted())
 	}
 	return fsck.DumpRecords(cmd.OutOrStdout(), f.opts, func(yield func(journal.Slot, []byte, string) error) error {
-		return filelog.Salvage(u.Path, yield)
+		return d.salvage(u, yield)
 	})
 }
 
@@ -86,7 +85,7 @@ accepted. Clients that watched the lost changes must list again.`,
 			if err != nil {
 				return err
 			}
-			store, err := openStoreAs(cmd.Context(), url, log, filelog.Options{AcceptLoss: true})
+			store, err := openStore(cmd.Context(), url, openOptions{log: log, acceptLoss: true})
 			if err != nil {
 				return err
 			}
@@ -103,7 +102,7 @@ accepted. Clients that watched the lost changes must list again.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&url, "journal", "", journalHelp)
+	cmd.Flags().StringVar(&url, "journal", "", journalHelp())
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
 	return cmd
 }

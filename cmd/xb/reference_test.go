@@ -69,7 +69,7 @@ func TestJournalURLs(t *testing.T) {
 		"s3://bu cket":            "malformed",
 		"postgres://user:pw@host": `scheme "postgres"`,
 	} {
-		_, err := parseJournalURL(raw)
+		_, _, err := parseJournalURL(raw)
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", raw, err)

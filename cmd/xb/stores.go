@@ -5,127 +5,85 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
-	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
-	"github.com/xbernetes/xbernetes/internal/journal/filelog"
-	"github.com/xbernetes/xbernetes/internal/journal/memlog"
-	"github.com/xbernetes/xbernetes/internal/journal/s3log"
-	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
-const journalHelp = `where the state lives:
-  file:///DIR
-  s3://BUCKET/PREFIX?region=…&endpoint=…&profile=…
-  mem: (lost when the process ends)
-`
-
-// A backend is a journal that is open, with what a replica should know of the
+// openJournal is a journal that is open, with what a replica should know of the
 // service it lives in.
-type backend struct {
+type openJournal struct {
 	journal.Store
-	remote bool // a round trip costs much: compress, weigh records
+	remote bool // as the driver's
 }
 
 // openStore opens the journal that rawURL names, and creates it if it is not there.
-func openStore(ctx context.Context, rawURL string, log *slog.Logger) (backend, error) {
-	return openStoreAs(ctx, rawURL, log, filelog.Options{})
-}
-
-// openStoreAs is openStore, with options for a file journal.
-func openStoreAs(ctx context.Context, rawURL string, log *slog.Logger, file filelog.Options) (backend, error) {
-	u, err := parseJournalURL(rawURL)
+func openStore(ctx context.Context, rawURL string, opts openOptions) (openJournal, error) {
+	d, u, err := parseJournalURL(rawURL)
 	if err != nil {
-		return backend{}, err
+		return openJournal{}, err
 	}
-	switch u.Scheme {
-	case "file":
-		complainOfExposed(log, u.Path)
-		file.Logger = log
-		store, err := filelog.Open(ctx, u.Path, file)
-		return backend{Store: store}, err
-	case "s3":
-		cfg, err := s3log.ParseURL(u)
-		if err != nil {
-			return backend{}, err
-		}
-		cfg.Logger = log
-		store, err := s3log.Open(ctx, cfg)
-		return backend{Store: store, remote: true}, err
-	default: // mem, see parseJournalURL
-		return backend{Store: memlog.New(memlog.Options{}).Open()}, nil
-	}
+	store, err := d.open(ctx, u, opts)
+	return openJournal{store, d.remote}, err
 }
 
 // openReadOnly opens a journal that must exist, and changes nothing in it.
-func openReadOnly(ctx context.Context, rawURL string, log *slog.Logger) (backend, error) {
-	u, err := parseJournalURL(rawURL)
+func openReadOnly(ctx context.Context, rawURL string, log *slog.Logger) (openJournal, error) {
+	d, u, err := parseJournalURL(rawURL)
 	if err != nil {
-		return backend{}, err
+		return openJournal{}, err
 	}
-	switch u.Scheme {
-	case "file":
-		store, err := filelog.OpenReadOnly(ctx, u.Path)
-		return backend{Store: store}, err
-	case "s3":
-		cfg, err := s3log.ParseURL(u)
-		if err != nil {
-			return backend{}, err
-		}
-		cfg.Logger, cfg.ReadOnly = log, true
-		store, err := s3log.Open(ctx, cfg)
-		return backend{Store: store, remote: true}, err
-	default:
-		return backend{}, fmt.Errorf("journal %s lives in one process only; there is nothing to read from outside", u.Scheme+":")
+	if d.openReadOnly == nil {
+		return openJournal{}, fmt.Errorf("journal %s: lives in one process only; there is nothing to read from outside", u.Scheme)
 	}
+	store, err := d.openReadOnly(ctx, u, log)
+	return openJournal{store, d.remote}, err
 }
 
-// journalName is a journal's URL as people write it in messages: the place alone.
+// journalName is a journal's URL as messages to people have it: without options.
 func journalName(rawURL string) string {
-	u, err := parseJournalURL(rawURL)
+	_, u, err := parseJournalURL(rawURL)
 	if err != nil {
-		return "" // the journal was not opened by it then
+		return "" // this journal was not opened by a URL
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-func parseJournalURL(raw string) (*url.URL, error) {
+// parseJournalURL returns the driver that raw names. Its errors repeat no password.
+func parseJournalURL(raw string) (driver, *url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return nil, fmt.Errorf("the journal URL is malformed; want file:///DIR, s3://BUCKET/PREFIX or mem:")
+		return driver{}, nil, fmt.Errorf("the journal URL is malformed; want %s", journalForms())
 	}
-	switch u.Scheme {
-	case "file":
-		if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" {
-			return nil, fmt.Errorf("journal URL %q does not name an absolute directory; want file:///DIR", u.Redacted())
-		}
-	case "s3", "mem":
-	case "":
-		return nil, fmt.Errorf("journal URL %q has no scheme; want file:///DIR, s3://BUCKET/PREFIX or mem:", raw)
-	default:
-		return nil, fmt.Errorf("journal URL has the scheme %q, which this build does not know; want file:///DIR, s3://BUCKET/PREFIX or mem:", u.Scheme)
+	if u.Scheme == "" {
+		return driver{}, nil, fmt.Errorf("journal URL %q has no scheme; want %s", raw, journalForms())
 	}
-	return u, nil
+	i := slices.IndexFunc(drivers, func(d driver) bool { return d.scheme == u.Scheme })
+	if i < 0 {
+		return driver{}, nil, fmt.Errorf("journal URL has the scheme %q, which this build does not know; want %s", u.Scheme, journalForms())
+	}
+	if d := drivers[i]; d.check != nil {
+		err = d.check(u)
+	}
+	return drivers[i], u, err
 }
 
-// complainOfExposed says so if other users of this machine can do more with a
-// folder of ours than they should.
-func complainOfExposed(log *slog.Logger, dir string) {
-	if why := privatefile.Exposed(dir); why != "" {
-		log.Warn("keys and data are in a folder that is open to other users; run chmod 700 on it, or choose another", "folder", dir, "reason", why)
+// journalForms says how URLs of journals are written: "A, B or C".
+func journalForms() string {
+	var forms []string
+	for _, d := range drivers {
+		forms = append(forms, d.form)
 	}
+	last := len(forms) - 1
+	return strings.Join(forms[:last], ", ") + " or " + forms[last]
 }
 
-// defaultDataDir is where one user's server keeps its things: below
-// $XDG_DATA_HOME, or ~/.local/share.
-func defaultDataDir() string {
-	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "xbernetes")
+// journalHelp is the help of --journal.
+func journalHelp() string {
+	help := "where the state lives:\n"
+	for _, d := range drivers {
+		help += "  " + d.form + d.more + "\n"
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(home, ".local", "share", "xbernetes")
+	return help
 }

@@ -14,7 +14,7 @@ func TestExposedFolders(t *testing.T) {
 	complaints := func(dir string) string {
 		t.Helper()
 		var log strings.Builder
-		store, err := openStore(t.Context(), "file://"+dir, slog.New(slog.NewTextHandler(&log, nil)))
+		store, err := openStore(t.Context(), "file://"+dir, openOptions{log: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog"
+	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+)
+
+// driver is a kind of journal, known by the scheme of its URL.
+type driver struct {
+	scheme string
+	form   string // how its URL is written
+	more   string // what the help of --journal adds to form
+	remote bool   // a round trip costs much: compress, and weigh records by their number
+
+	// check refuses a URL that cannot be meant, before anything is opened; nil: open does.
+	check func(u *url.URL) error
+	// open opens the journal at u, and creates it if it is not there.
+	open func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error)
+	// openReadOnly opens a journal that must be there, and changes nothing in it;
+	// nil: no other process can read it.
+	openReadOnly func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error)
+	// salvage yields every whole record of a journal that is too damaged to be
+	// opened; nil: each record is an object of its own, and none hides another.
+	salvage func(u *url.URL, yield func(slot journal.Slot, rec []byte, gap string) error) error
+}
+
+type openOptions struct {
+	log        *slog.Logger
+	acceptLoss bool // of a file journal's end
+}
+
+// drivers are all kinds of journals. A new one is an entry here.
+var drivers = []driver{
+	{
+		scheme: "file", form: "file:///DIR",
+		check: func(u *url.URL) error {
+			if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" {
+				return fmt.Errorf("journal URL %q does not name an absolute directory; want file:///DIR", u.Redacted())
+			}
+			return nil
+		},
+		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
+			complainOfExposed(opts.log, u.Path)
+			return filelog.Open(ctx, u.Path, filelog.Options{Logger: opts.log, AcceptLoss: opts.acceptLoss})
+		},
+		openReadOnly: func(ctx context.Context, u *url.URL, _ *slog.Logger) (journal.Store, error) {
+			return filelog.OpenReadOnly(ctx, u.Path)
+		},
+		salvage: func(u *url.URL, yield func(journal.Slot, []byte, string) error) error {
+			return filelog.Salvage(u.Path, yield)
+		},
+	},
+	{
+		scheme: "s3", form: "s3://BUCKET/PREFIX", more: "?region=…&endpoint=…&profile=…", remote: true,
+		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
+			return openS3(ctx, u, opts.log, false)
+		},
+		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
+			return openS3(ctx, u, log, true)
+		},
+	},
+	{
+		scheme: "mem", form: "mem:", more: " (lost when the process ends)",
+		open: func(context.Context, *url.URL, openOptions) (journal.Store, error) {
+			return memlog.New(memlog.Options{}).Open(), nil
+		},
+	},
+}
+
+func openS3(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (journal.Store, error) {
+	cfg, err := s3log.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logger, cfg.ReadOnly = log, readOnly
+	return s3log.Open(ctx, cfg)
+}
