@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -13,8 +14,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/fsck"
 )
 
+// fsckFlags are those of xb fsck.
+type fsckFlags struct{ url, output string }
+
 func newFsckCommand(logs *logFlags) *cobra.Command {
-	var url, output string
+	f := &fsckFlags{}
 	cmd := &cobra.Command{
 		Use:   "fsck --journal URL",
 		Short: "Check a journal and its snapshots",
@@ -29,44 +33,50 @@ it could not be checked.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
-			if err != nil {
-				return notChecked(err)
-			}
-			if url == "" {
-				return notChecked(errors.New("which journal? give it with --journal"))
-			}
-			if output != "text" && output != "json" {
-				return notChecked(fmt.Errorf("-o is %q; want text or json", output))
-			}
-			var report *fsck.Report
-			store, err := openReadOnly(cmd.Context(), url, log)
-			if err != nil {
-				report = fsck.Unopened(err)
-			} else {
-				defer store.Close()
-				progress, clear := progressOn(cmd.ErrOrStderr())
-				report, err = fsck.Check(cmd.Context(), store, fsck.Options{Progress: progress, Policy: snapshotPolicy(store.remote)})
-				clear()
-				if err != nil {
-					log.Error("check ended early", "error", err)
-				}
-			}
-			if err := writeReport(cmd.OutOrStdout(), report, output); err != nil {
-				return err
-			}
-			if code := report.ExitCode(); code != 0 {
-				return exitCode(code)
-			}
-			return nil
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, logs) },
 	}
-	cmd.Flags().StringVar(&url, "journal", "", journalHelp())
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVar(&f.url, "journal", "", journalHelp())
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
 	oneOf(cmd, "output", "text", "json")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notChecked(err) })
 	return cmd
+}
+
+func (f *fsckFlags) run(cmd *cobra.Command, logs *logFlags) error {
+	log, err := logs.logger(cmd.ErrOrStderr())
+	if err != nil {
+		return notChecked(err)
+	}
+	if f.url == "" {
+		return notChecked(errors.New("which journal? give it with --journal"))
+	}
+	if f.output != "text" && f.output != "json" {
+		return notChecked(fmt.Errorf("-o is %q; want text or json", f.output))
+	}
+	report := f.check(cmd, log)
+	if err := writeReport(cmd.OutOrStdout(), report, f.output); err != nil {
+		return err
+	}
+	if code := report.ExitCode(); code != 0 {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// check returns a report of whatever could be checked.
+func (f *fsckFlags) check(cmd *cobra.Command, log *slog.Logger) *fsck.Report {
+	store, err := openReadOnly(cmd.Context(), f.url, log)
+	if err != nil {
+		return fsck.Unopened(err)
+	}
+	defer store.Close()
+	progress, clear := progressOn(cmd.ErrOrStderr())
+	report, err := fsck.Check(cmd.Context(), store, fsck.Options{Progress: progress, Policy: snapshotPolicy(store.remote)})
+	clear()
+	if err != nil {
+		log.Error("check ended early", "error", err)
+	}
+	return report
 }
 
 // notChecked keeps what was asked wrongly apart from what was found.

@@ -38,25 +38,41 @@ import (
 
 // gatewayFlags are those of xb gateway.
 type gatewayFlags struct {
-	servers        string
-	kubeconfig     string
-	secrets        string
-	writeStatus    bool
-	cacheFile      string
-	listen         string
+	sourceFlags
+	identityFlags
+	traceFlags
+
+	listen      string
+	core        string
+	require     bool
+	accessLog   bool
+	connections int
+	limits      traffic.Limits
+}
+
+// sourceFlags say where the servers are named.
+type sourceFlags struct {
+	servers     string
+	kubeconfig  string
+	secrets     string
+	writeStatus bool
+	cacheFile   string
+}
+
+// identityFlags say what the gateway serves with, and by what it knows its callers.
+type identityFlags struct {
 	dataDir        string
 	sans           []string
 	certFile       string
 	keyFile        string
 	clientCA       string
 	authentication string
-	core           string
-	require        bool
-	tracing        string
-	traced         float64
-	accessLog      bool
-	connections    int
-	limits         traffic.Limits
+}
+
+// traceFlags say where traces go, and of how many requests.
+type traceFlags struct {
+	tracing string
+	traced  float64
 }
 
 func (f *gatewayFlags) register(fs *pflag.FlagSet) {
@@ -150,29 +166,16 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 		return fmt.Errorf("listen at %s: %w; choose another address with --listen, or stop what holds it", f.listen, err)
 	}
 	defer listener.Close()
-	cfg := gateway.Config{Source: src, Listener: listener, CacheFile: f.cacheFile, MaxConnections: f.connections, Limits: f.limits, RequireConformant: f.require, Log: log}
-	if f.accessLog {
-		cfg.Access = log
-	}
-	if f.core != "" {
-		if cfg.Core, err = clientcmd.BuildConfigFromFlags("", f.core); err != nil {
-			return fmt.Errorf("read --core-kubeconfig %s: %w", f.core, err)
-		}
-		cfg.Core.QPS = -1
+	cfg, err := f.config(src, listener, log)
+	if err != nil {
+		return err
 	}
 	if f.tracing != "" {
 		traces, err := f.traces(ctx)
 		if err != nil {
 			return err
 		}
-		defer func() {
-			// What is left is sent; ctx has ended by then.
-			rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			if err := traces.Shutdown(rest); err != nil {
-				log.Warn("last traces were not sent", "error", err)
-			}
-		}()
+		defer sendRest(ctx, traces, log)
 		cfg.Backends.Tracer = traces
 	}
 	kubeconfig, unlock, err := f.secure(&cfg)
@@ -192,8 +195,35 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 	return g.Run(ctx)
 }
 
+// config is what the flags say, but for certificates and traces.
+func (f *gatewayFlags) config(src source.Source, listener net.Listener, log *slog.Logger) (cfg gateway.Config, err error) {
+	cfg = gateway.Config{
+		Source: src, Listener: listener, CacheFile: f.cacheFile,
+		MaxConnections: f.connections, Limits: f.limits, RequireConformant: f.require, Log: log,
+	}
+	if f.accessLog {
+		cfg.Access = log
+	}
+	if f.core != "" {
+		if cfg.Core, err = clientcmd.BuildConfigFromFlags("", f.core); err != nil {
+			return cfg, fmt.Errorf("read --core-kubeconfig %s: %w", f.core, err)
+		}
+		cfg.Core.QPS = -1
+	}
+	return cfg, nil
+}
+
+// sendRest sends the traces that were not sent yet. ctx may have ended.
+func sendRest(ctx context.Context, traces tracing.TracerProvider, log *slog.Logger) {
+	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if err := traces.Shutdown(rest); err != nil {
+		log.Warn("last traces were not sent", "error", err)
+	}
+}
+
 // traces makes what traces are sent with, as Kubernetes' own components do.
-func (f *gatewayFlags) traces(ctx context.Context) (tracing.TracerProvider, error) {
+func (f *traceFlags) traces(ctx context.Context) (tracing.TracerProvider, error) {
 	host, _, err := net.SplitHostPort(f.tracing)
 	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, fmt.Errorf("--tracing-endpoint is %q; want HOST:PORT of a collector on this machine, since traces are sent in clear", f.tracing)
@@ -211,7 +241,7 @@ func (f *gatewayFlags) traces(ctx context.Context) (tracing.TracerProvider, erro
 }
 
 // source is where the servers are named.
-func (f *gatewayFlags) source(log *slog.Logger) (source.Source, error) {
+func (f *sourceFlags) source(log *slog.Logger) (source.Source, error) {
 	switch {
 	case f.servers != "" && f.kubeconfig != "":
 		return nil, fmt.Errorf("--servers and --kubeconfig both name servers; give one")
@@ -234,7 +264,7 @@ func (f *gatewayFlags) source(log *slog.Logger) (source.Source, error) {
 // secure settles what the gateway serves with and whom it knows. It returns
 // the kubeconfig that it made, if it made one. unlock lets another gateway use
 // the data directory.
-func (f *gatewayFlags) secure(cfg *gateway.Config) (kubeconfig string, unlock func(), err error) {
+func (f *identityFlags) secure(cfg *gateway.Config) (kubeconfig string, unlock func(), err error) {
 	unlock = func() {}
 	var own *gateway.Identity
 	if f.certFile == "" || f.clientCA == "" && f.authentication == "" {
@@ -269,7 +299,7 @@ func (f *gatewayFlags) secure(cfg *gateway.Config) (kubeconfig string, unlock fu
 
 // lock keeps other gateways out of the data directory, which has the kubeconfig
 // of this one.
-func (f *gatewayFlags) lock(log *slog.Logger) (unlock func(), err error) {
+func (f *identityFlags) lock(log *slog.Logger) (unlock func(), err error) {
 	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil {
 		return nil, err
 	}
@@ -288,7 +318,7 @@ func (f *gatewayFlags) lock(log *slog.Logger) (unlock func(), err error) {
 }
 
 // names are the host names and addresses of the certificate that is made.
-func (f *gatewayFlags) names(addr net.Addr) []string {
+func (f *identityFlags) names(addr net.Addr) []string {
 	names := append([]string{"localhost", "127.0.0.1", "::1"}, f.sans...)
 	if host, _, err := net.SplitHostPort(addr.String()); err == nil {
 		if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
@@ -298,7 +328,7 @@ func (f *gatewayFlags) names(addr net.Addr) []string {
 	return names
 }
 
-func (f *gatewayFlags) writeKubeconfig(file string, addr net.Addr, servingCert string, own *gateway.Identity) error {
+func (f *identityFlags) writeKubeconfig(file string, addr net.Addr, servingCert string, own *gateway.Identity) error {
 	ca := own.CA.CertPEM
 	if f.certFile != "" {
 		var err error
@@ -315,7 +345,7 @@ func (f *gatewayFlags) writeKubeconfig(file string, addr net.Addr, servingCert s
 
 // know settles by what callers are known, and who decides what they may do at
 // the gateway itself: certificates, and, if a cluster is named for it, tokens.
-func (f *gatewayFlags) know(cfg *gateway.Config) error {
+func (f *identityFlags) know(cfg *gateway.Config) error {
 	backoff := &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 3}
 	authn := authenticatorfactory.DelegatingAuthenticatorConfig{
 		ClientCertificateCAContentProvider: cfg.ClientCA,

@@ -91,7 +91,7 @@ func TestGatewaySendsTraces(t *testing.T) {
 
 func TestGatewayTracesStayHere(t *testing.T) {
 	for _, endpoint := range []string{"collector.example.com:4317", "10.0.0.1:4317", "localhost"} {
-		if _, err := (&gatewayFlags{tracing: endpoint}).traces(t.Context()); err == nil || !strings.Contains(err.Error(), "in clear") {
+		if _, err := (&traceFlags{tracing: endpoint}).traces(t.Context()); err == nil || !strings.Contains(err.Error(), "in clear") {
 			t.Errorf("%s: %v", endpoint, err)
 		}
 	}

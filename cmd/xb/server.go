@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"runtime/debug"
@@ -68,45 +69,57 @@ directory, CA and kubeconfig, and none needs to reach another.`,
 			if err != nil {
 				return err
 			}
-			if f.dataDir == "" {
-				return fmt.Errorf("no home directory to keep data in; set --data-dir")
-			}
-			if f.dataDir, err = filepath.Abs(f.dataDir); err != nil {
-				return err
-			}
-			if f.engine.journal == "" {
-				f.engine.journal = "file://" + filepath.Join(f.dataDir, "journal")
-			}
-			complainOfExposed(log, f.dataDir)
-			// A port that is taken is said before anything is changed.
-			if err := canListen(f.listen); err != nil {
-				return err
-			}
-			e, err := openEngine(cmd.Context(), &f.engine, log)
-			if err != nil {
-				return err
-			}
-			api, err := controlplane.New(controlplane.Config{
-				Etcd:         controlplane.Endpoint{Dial: e.inProcess.Dial, Away: e.away},
-				DataDir:      f.dataDir,
-				Listen:       f.listen,
-				AdvertiseURL: f.advertise,
-				ExtraSANs:    f.sans,
-				Kubeconfig:   f.kubeconfig,
-				ContextName:  f.context,
-				Logger:       log,
-				Alone:        e.store.Info().Exclusive && f.engine.etcd.listen == "",
-				Options:      f.options,
-			})
-			if err != nil {
-				e.store.Close()
-				return err
-			}
-			return serve(cmd.Context(), e, api, func() { greet(cmd.OutOrStdout(), api) })
+			return f.run(cmd.Context(), cmd.OutOrStdout(), log)
 		},
 	}
 	f.register(cmd)
 	return cmd
+}
+
+func (f *serverFlags) run(ctx context.Context, out io.Writer, log *slog.Logger) error {
+	if err := f.findFolders(); err != nil {
+		return err
+	}
+	complainOfExposed(log, f.dataDir)
+	// A port that is taken is said before anything is changed.
+	if err := canListen(f.listen); err != nil {
+		return err
+	}
+	e, err := openEngine(ctx, &f.engine, log)
+	if err != nil {
+		return err
+	}
+	api, err := controlplane.New(controlplane.Config{
+		Etcd:         controlplane.Endpoint{Dial: e.inProcess.Dial, Away: e.away},
+		DataDir:      f.dataDir,
+		Listen:       f.listen,
+		AdvertiseURL: f.advertise,
+		ExtraSANs:    f.sans,
+		Kubeconfig:   f.kubeconfig,
+		ContextName:  f.context,
+		Logger:       log,
+		Alone:        e.store.Info().Exclusive && f.engine.etcd.listen == "",
+		Options:      f.options,
+	})
+	if err != nil {
+		e.store.Close()
+		return err
+	}
+	return serve(ctx, e, api, func() { greet(out, api) })
+}
+
+// findFolders makes the data directory absolute. The journal is in it if none is named.
+func (f *serverFlags) findFolders() (err error) {
+	if f.dataDir == "" {
+		return fmt.Errorf("no home directory to keep data in; set --data-dir")
+	}
+	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil {
+		return err
+	}
+	if f.engine.journal == "" {
+		f.engine.journal = "file://" + filepath.Join(f.dataDir, "journal")
+	}
+	return nil
 }
 
 // settled is how long after it is ready a server is at rest.

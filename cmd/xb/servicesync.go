@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -55,26 +56,44 @@ const defaultSyncNamespace = "xb-servicesync"
 type syncFlags struct {
 	syncTarget
 	trustFlags
-	folder      string
-	peers       []string
-	secrets     bool
+	peerFlags
+	sharingFlags
+	paceFlags
+	metricsFlags
+
 	podRanges   []string
-	scope       model.Scope
-	create      bool
-	minReady    string
-	stableFor   time.Duration
-	endpoints   bool
-	exported    bool
 	forget      []string
-	lease       time.Duration
-	workers     int
-	qps         float32
-	burst       int
-	listen      string
-	token       string
 	identity    string
 	leaderElect bool
 }
+
+// peerFlags say where peers are found.
+type peerFlags struct {
+	folder  string
+	peers   []string
+	secrets bool
+}
+
+// sharingFlags say what is shared, and how a Service migrates.
+type sharingFlags struct {
+	scope     model.Scope
+	create    bool
+	minReady  string
+	stableFor time.Duration
+	endpoints bool
+	exported  bool
+}
+
+// paceFlags say how fast it works, and for how long peers believe it.
+type paceFlags struct {
+	lease   time.Duration
+	workers int
+	qps     float32
+	burst   int
+}
+
+// metricsFlags say where metrics are served, and to whom.
+type metricsFlags struct{ listen, token string }
 
 const defaultSyncListen = "127.0.0.1:9790"
 
@@ -169,66 +188,79 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 }
 
 // config is what the flags and the environment say.
-func (f *syncFlags) config(fs *pflag.FlagSet, log *slog.Logger) (servicesync.Config, error) {
-	clusters, err := f.resolve()
-	if err != nil {
-		return servicesync.Config{}, err
-	}
-	clusters[0].PodRanges = f.podRanges
-	store, err := f.storeConfig()
-	if err != nil {
-		return servicesync.Config{}, err
-	}
-	if !fs.Changed("namespaces") {
-		f.scope.Watch = namesIn(os.Getenv("NSTOWATCH"))
-	}
-	if !fs.Changed("exclude") {
-		f.scope.Exclude = namesIn(os.Getenv("EXCLUDE"))
-	}
-	minReady := intstr.Parse(f.minReady)
-	if n, err := intstr.GetScaledValueFromIntOrPercent(&minReady, 100, true); err != nil || n < 0 {
-		return servicesync.Config{}, fmt.Errorf("--min-ready is %q; want a number or a percentage", f.minReady)
-	}
-	if f.lease < 4*time.Second {
-		return servicesync.Config{}, fmt.Errorf("--lease is %s; want 4s or more, for it is renewed four times while it lasts", f.lease)
-	}
-	if f.lease > model.LongestLease {
-		return servicesync.Config{}, fmt.Errorf("--lease is %s; want %s or less: peers take no more for granted", f.lease, model.LongestLease)
-	}
-	trusts, err := f.trusts()
-	if err != nil {
-		return servicesync.Config{}, err
-	}
-	carry, err := f.carried()
-	if err != nil {
-		return servicesync.Config{}, err
-	}
-	if f.workers < 1 {
-		return servicesync.Config{}, fmt.Errorf("--workers is %d; want 1 or more", f.workers)
-	}
-	cfg := servicesync.Config{
-		Clusters: clusters, Store: store, Namespace: f.namespace, Scope: f.scope, CreateNamespaces: f.create,
-		MinReady: minReady, StableFor: f.stableFor, Endpoints: f.endpoints, ExportedOnly: f.exported,
-		Trust: trusts, Carry: carry,
+func (f *syncFlags) config(fs *pflag.FlagSet, log *slog.Logger) (cfg servicesync.Config, err error) {
+	cfg = servicesync.Config{
+		CreateNamespaces: f.create, StableFor: f.stableFor, Endpoints: f.endpoints, ExportedOnly: f.exported,
 		Forget: f.forget, Lease: f.lease, Workers: f.workers,
 		Pace:    servicesync.Pace{QPS: f.qps, Burst: f.burst},
 		Version: version, Logger: log,
 	}
-	if f.leaderElect {
-		cfg.Identity = f.identity
-		if cfg.Identity == "" {
-			cfg.Identity = os.Getenv("POD_NAME")
-		}
-		if cfg.Identity == "" {
-			host, err := os.Hostname()
-			if err != nil {
-				return servicesync.Config{}, fmt.Errorf("find this host's name, or set --identity: %w", err)
-			}
-			cfg.Identity = host + "_" + string(uuid.NewUUID())
-		}
+	if cfg.Clusters, err = f.resolve(); err != nil {
+		return cfg, err
 	}
-	cfg.Peers, err = f.sources(fs, clusters, store, cfg.Pace)
+	cfg.Clusters[0].PodRanges, cfg.Namespace = f.podRanges, f.namespace
+	if cfg.Store, err = f.storeConfig(); err != nil {
+		return cfg, err
+	}
+	cfg.Scope = f.scopeIn(fs)
+	if cfg.MinReady, err = f.checked(); err != nil {
+		return cfg, err
+	}
+	if cfg.Trust, err = f.trusts(); err != nil {
+		return cfg, err
+	}
+	if cfg.Carry, err = f.carried(); err != nil {
+		return cfg, err
+	}
+	if cfg.Identity, err = f.leaseHolder(); err != nil {
+		return cfg, err
+	}
+	cfg.Peers, err = f.sources(fs, cfg.Clusters, cfg.Store, cfg.Pace)
 	return cfg, err
+}
+
+// scopeIn is which namespaces are shared: as the flags say, or else the environment.
+func (f *syncFlags) scopeIn(fs *pflag.FlagSet) model.Scope {
+	scope := f.scope
+	if !fs.Changed("namespaces") {
+		scope.Watch = namesIn(os.Getenv("NSTOWATCH"))
+	}
+	if !fs.Changed("exclude") {
+		scope.Exclude = namesIn(os.Getenv("EXCLUDE"))
+	}
+	return scope
+}
+
+// checked refuses numbers that cannot be meant, and returns --min-ready.
+func (f *syncFlags) checked() (minReady intstr.IntOrString, err error) {
+	minReady = intstr.Parse(f.minReady)
+	n, err := intstr.GetScaledValueFromIntOrPercent(&minReady, 100, true)
+	switch {
+	case err != nil || n < 0:
+		return minReady, fmt.Errorf("--min-ready is %q; want a number or a percentage", f.minReady)
+	case f.lease < 4*time.Second:
+		return minReady, fmt.Errorf("--lease is %s; want 4s or more, for it is renewed four times while it lasts", f.lease)
+	case f.lease > model.LongestLease:
+		return minReady, fmt.Errorf("--lease is %s; want %s or less: peers take no more for granted", f.lease, model.LongestLease)
+	case f.workers < 1:
+		return minReady, fmt.Errorf("--workers is %d; want 1 or more", f.workers)
+	}
+	return minReady, nil
+}
+
+// leaseHolder is this process's name in the leader lease; "" if it takes none.
+func (f *syncFlags) leaseHolder() (string, error) {
+	if !f.leaderElect {
+		return "", nil
+	}
+	if name := cmp.Or(f.identity, os.Getenv("POD_NAME")); name != "" {
+		return name, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("find this host's name, or set --identity: %w", err)
+	}
+	return host + "_" + string(uuid.NewUUID()), nil
 }
 
 // sources joins all that name peers.
@@ -338,7 +370,7 @@ func namesIn(list string) []string {
 }
 
 // bind takes the port for metrics; any other, where nobody asked for this one.
-func (f *syncFlags) bind(asked bool, log *slog.Logger) (net.Listener, error) {
+func (f *metricsFlags) bind(asked bool, log *slog.Logger) (net.Listener, error) {
 	lis, err := net.Listen("tcp", f.listen)
 	if err != nil && !asked {
 		if other, otherErr := net.Listen("tcp", "127.0.0.1:0"); otherErr == nil {
@@ -355,7 +387,7 @@ func (f *syncFlags) bind(asked bool, log *slog.Logger) (net.Listener, error) {
 
 // metricsHandler answers /healthz to anybody, and /metrics to whoever is on this
 // machine or brings the token.
-func (f *syncFlags) metricsHandler(registry *prometheus.Registry) http.Handler {
+func (f *metricsFlags) metricsHandler(registry *prometheus.Registry) http.Handler {
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -99,51 +101,13 @@ func serviceNames(args []string) ([]types.NamespacedName, error) {
 
 // printReport prints tables: of clusters and their peers, and of Services.
 func printReport(out io.Writer, r *servicesync.Report, now time.Time) error {
-	ago := func(t time.Time) string {
-		if t.After(now) {
-			return "now"
-		}
-		return duration.HumanDuration(now.Sub(t)) + " ago"
-	}
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "CLUSTER\tRENEWED\tSERVICES\tPEER\tSTATE\tHEARD")
-	var faults []string
-	for _, c := range r.Clusters {
-		renewed, published := "never", fmt.Sprint(c.Services)
-		if c.Renewed != nil {
-			renewed = ago(*c.Renewed)
-		}
-		if !c.Complete {
-			published += " so far"
-		}
-		for _, fault := range c.Faults {
-			faults = append(faults, c.Cluster+": "+fault)
-		}
-		row := c.Cluster + "\t" + renewed + "\t" + published
-		if len(c.Peers) == 0 {
-			fmt.Fprintln(w, row+"\tnone\t\t")
-		}
-		for _, p := range c.Peers {
-			heard := "never"
-			if p.Heard != nil {
-				heard = ago(p.Heard.Time)
-			}
-			state := p.State
-			if state == "" {
-				state = "Unusable"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", row, p.Cluster, state, heard)
-			if p.Message != "" {
-				faults = append(faults, c.Cluster+": "+p.Message)
-			}
-			row = "\t\t"
-		}
-	}
-	if err := w.Flush(); err != nil {
+	if err := printClusters(out, r.Clusters, now); err != nil {
 		return err
 	}
-	for _, fault := range faults {
-		fmt.Fprintf(out, "! %s\n", fault)
+	for _, c := range r.Clusters {
+		for _, fault := range faultsOf(c) {
+			fmt.Fprintf(out, "! %s: %s\n", c.Cluster, fault)
+		}
 	}
 	if len(r.Services) == 0 {
 		fmt.Fprintln(out, "\nNo such Services.")
@@ -151,6 +115,54 @@ func printReport(out io.Writer, r *servicesync.Report, now time.Time) error {
 	}
 	fmt.Fprintln(out)
 	return printServices(out, r.Services)
+}
+
+// printClusters prints a line for each peer of each cluster.
+func printClusters(out io.Writer, clusters []servicesync.ClusterReport, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "CLUSTER\tRENEWED\tSERVICES\tPEER\tSTATE\tHEARD")
+	for _, c := range clusters {
+		published := fmt.Sprint(c.Services)
+		if !c.Complete {
+			published += " so far"
+		}
+		row := c.Cluster + "\t" + ago(c.Renewed, now) + "\t" + published
+		if len(c.Peers) == 0 {
+			fmt.Fprintln(w, row+"\tnone\t\t")
+		}
+		for _, p := range c.Peers {
+			var heard *time.Time
+			if p.Heard != nil {
+				heard = &p.Heard.Time
+			}
+			state := cmp.Or(string(p.State), "Unusable")
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", row, p.Cluster, state, ago(heard, now))
+			row = "\t\t" // the cluster is named in its first line only
+		}
+	}
+	return w.Flush()
+}
+
+// faultsOf are a cluster's own faults, and then those of its peers.
+func faultsOf(c servicesync.ClusterReport) []string {
+	faults := slices.Clone(c.Faults)
+	for _, p := range c.Peers {
+		if p.Message != "" {
+			faults = append(faults, p.Message)
+		}
+	}
+	return faults
+}
+
+// ago says how long before now t was; nil is never.
+func ago(t *time.Time, now time.Time) string {
+	switch {
+	case t == nil:
+		return "never"
+	case t.After(now):
+		return "now"
+	}
+	return duration.HumanDuration(now.Sub(*t)) + " ago"
 }
 
 func printServices(out io.Writer, services []servicesync.ServiceReport) error {
@@ -198,9 +210,16 @@ func inUse(s servicesync.ServiceReport) string {
 	return strings.Join(parts, ", ")
 }
 
+// migrateFlags are those of xb servicesync migrate.
+type migrateFlags struct {
+	syncFlags
+	to        string
+	wait, dry bool
+	timeout   time.Duration
+}
+
 func newServicesyncMigrateCommand(logs *logFlags) *cobra.Command {
-	f := &syncFlags{}
-	to, wait, dry, timeout := "", false, false, time.Duration(0)
+	f := &migrateFlags{}
 	cmd := &cobra.Command{
 		Use:   "migrate NAMESPACE/SERVICE --to CLUSTER",
 		Short: "Have another cluster serve a Service",
@@ -219,52 +238,61 @@ where it was.`,
 			if err != nil {
 				return err
 			}
-			if to == "" {
+			if f.to == "" {
 				return errors.New("say where it shall be served, with --to CLUSTER")
 			}
 			log, err := logs.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			if err := kubelog.Bridge(log, 0, syncLevel); err != nil {
-				return err
-			}
-			clusters, err := f.find(cmd)
-			if err != nil {
-				return err
-			}
-			if len(clusters) > 1 {
-				return errors.New("--cluster is given more than once; name the one whose Service is to be annotated")
-			}
-			f.clusters = []string{clusters[0].Name}
-			cfg, err := f.config(cmd.Flags(), log)
-			if err != nil {
-				return err
-			}
-			m, err := servicesync.NewMigration(cfg, services[0], to)
-			if err != nil {
-				return err
-			}
-			if dry {
-				return m.Preview(cmd.Context(), cmd.OutOrStdout())
-			}
-			if err := m.Start(cmd.Context()); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "Asked for %s to be served by %s.\n", services[0], to)
-			if !wait {
-				fmt.Fprintf(cmd.OutOrStdout(), "See how far it is:  xb servicesync status %s\n", services[0])
-				return nil
-			}
-			return waitForMigration(cmd, m, timeout)
+			return f.run(cmd, services[0], log)
 		},
 	}
 	f.registerMigrate(cmd.Flags())
-	cmd.Flags().StringVar(&to, "to", "", "the cluster that shall serve it")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it does, and show how far it is")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0 is for ever")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be written, and write nothing")
+	cmd.Flags().StringVar(&f.to, "to", "", "the cluster that shall serve it")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until it does, and show how far it is")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "how long to wait; 0 is for ever")
+	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "print what would be written, and write nothing")
 	return cmd
+}
+
+func (f *migrateFlags) run(cmd *cobra.Command, service types.NamespacedName, log *slog.Logger) error {
+	m, err := f.migration(cmd, service, log)
+	if err != nil {
+		return err
+	}
+	if f.dry {
+		return m.Preview(cmd.Context(), cmd.OutOrStdout())
+	}
+	if err := m.Start(cmd.Context()); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "Asked for %s to be served by %s.\n", service, f.to)
+	if !f.wait {
+		fmt.Fprintf(cmd.OutOrStdout(), "See how far it is:  xb servicesync status %s\n", service)
+		return nil
+	}
+	return waitForMigration(cmd, m, f.timeout)
+}
+
+// migration is what the controller of the own cluster is to be asked for.
+func (f *migrateFlags) migration(cmd *cobra.Command, service types.NamespacedName, log *slog.Logger) (*servicesync.Migration, error) {
+	if err := kubelog.Bridge(log, 0, syncLevel); err != nil {
+		return nil, err
+	}
+	clusters, err := f.find(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if len(clusters) > 1 {
+		return nil, errors.New("--cluster is given more than once; name the one whose Service is to be annotated")
+	}
+	f.clusters = []string{clusters[0].Name}
+	cfg, err := f.config(cmd.Flags(), log)
+	if err != nil {
+		return nil, err
+	}
+	return servicesync.NewMigration(cfg, service, f.to)
 }
 
 // waitForMigration shows progress until the migration is done.

@@ -107,7 +107,7 @@ func TestMetricsAskForToken(t *testing.T) {
 		{file + "-none", "10.0.0.7:5000", "/metrics", "Bearer ", 401},
 		{os.DevNull, "10.0.0.7:5000", "/metrics", "Bearer ", 401},
 	} {
-		f := &syncFlags{token: c.file}
+		f := &metricsFlags{token: c.file}
 		r := httptest.NewRequest(http.MethodGet, c.path, nil)
 		r.RemoteAddr = c.from
 		if c.auth != "" {
