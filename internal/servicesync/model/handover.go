@@ -197,7 +197,7 @@ func (s *stepping) finish() {
 		s.retire(v1alpha1.RoleReceiver, "others give instead")
 		return
 	}
-	if s.leftAlone() || len(s.leftOvers()) == 0 {
+	if s.leftAlone() || len(s.left.objects()) == 0 {
 		s.handover.Phase = v1alpha1.PhaseDone
 	}
 }

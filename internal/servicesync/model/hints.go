@@ -18,7 +18,7 @@ func hint(seen *view, all parts, notes *plan.Notes) {
 	wanted := local || seen.svc.Spec.TrafficDistribution != nil
 	switch {
 	case !wanted:
-	case seen.ready > 0 && !seen.ownHinted():
+	case seen.ready > 0 && !ownHinted(seen):
 		if local {
 			notes.Warn("PreferLocalWithoutHints", "endpoints of this cluster have no zone hints, so that none are preferred: set trafficDistribution: PreferSameZone on the Service, and see that its nodes have zones")
 		}
@@ -63,9 +63,9 @@ func zonesOf(all parts, local, ready bool) map[*discoveryv1.Endpoint]string {
 }
 
 // ownHinted reports whether all ready endpoints of this cluster have hints.
-func (v *view) ownHinted() bool {
-	for _, s := range v.in.Local.Slices {
-		if v.have[s.Name] != nil || leftBehind(v.svc, s) {
+func ownHinted(seen *view) bool {
+	for _, s := range seen.in.Local.Slices {
+		if seen.have[s.Name] != nil || leftBehind(seen.svc, s) {
 			continue
 		}
 		for _, e := range s.Endpoints {

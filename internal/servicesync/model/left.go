@@ -19,27 +19,44 @@ func leftBehind(svc *corev1.Service, s *discoveryv1.EndpointSlice) bool {
 	return by == "endpointslice-controller.k8s.io" || by == "endpointslicemirroring-controller.k8s.io"
 }
 
-// leftOvers returns the objects that Kubernetes left behind when the selector was taken
-// away.
-func (v *view) leftOvers() (left []Object) {
-	if v.svc == nil {
-		return nil
+// leftOvers are the objects of Kubernetes' own controllers that stay when a Service's
+// selector is taken away.
+type leftOvers struct {
+	// endpoints is nil if there are none.
+	endpoints *corev1.Endpoints //nolint:staticcheck // deprecated, and still written by Kubernetes itself
+	slices    []*discoveryv1.EndpointSlice
+}
+
+// leftOversOf returns what was left behind of a Service; svc is nil if there is none.
+func leftOversOf(svc *corev1.Service, l Local) (left leftOvers) {
+	for _, s := range l.Slices {
+		if leftBehind(svc, s) {
+			left.slices = append(left.slices, s)
+		}
 	}
-	// The Endpoints go first: as long as they exist, Kubernetes copies them to another
-	// slice for each slice that is deleted.
-	if e := v.in.Local.Endpoints; e != nil && len(v.svc.Spec.Selector) == 0 && v.svc.Annotations[v1alpha1.AnnotationSelector] != "" &&
+	if e := l.Endpoints; e != nil && svc != nil && len(svc.Spec.Selector) == 0 && svc.Annotations[v1alpha1.AnnotationSelector] != "" &&
 		(e.Labels[endpointsManagedBy] == "endpoint-controller" || e.Annotations["endpoints.kubernetes.io/last-change-trigger-time"] != "") {
-		left = append(left, e)
-	}
-	for _, s := range v.left {
-		left = append(left, s)
+		left.endpoints = e
 	}
 	return left
 }
 
-// leftReady counts the ready endpoints that were left behind.
-func (v *view) leftReady() (n int) {
-	for _, s := range v.left {
+// objects returns what was left behind, in the order of its deletion: as long as the
+// Endpoints exist, Kubernetes copies them to another slice for each slice that is
+// deleted.
+func (l leftOvers) objects() (all []Object) {
+	if l.endpoints != nil {
+		all = append(all, l.endpoints)
+	}
+	for _, s := range l.slices {
+		all = append(all, s)
+	}
+	return all
+}
+
+// ready counts the ready endpoints in the slices.
+func (l leftOvers) ready() (n int) {
+	for _, s := range l.slices {
 		n += endpointslice.Ready(s.Endpoints)
 	}
 	return n
@@ -47,10 +64,10 @@ func (v *view) leftReady() (n int) {
 
 // leftAlone reports whether only endpoints that were left behind are ready by now: the
 // cluster that was to give endpoints instead has gone as well.
-func (v *view) leftAlone() bool { return v.leftReady() > 0 && v.imports.ready() == 0 }
+func (v *view) leftAlone() bool { return v.left.ready() > 0 && v.imports.ready() == 0 }
 
 // leftServe reports whether what was left behind must stay until a cluster gives
 // endpoints, because nothing else is ready, or will be with these imports.
 func (v *view) leftServe(using parts) bool {
-	return v.leftAlone() || v.leftReady() > 0 && v.readyAmong(using) == 0
+	return v.leftAlone() || v.left.ready() > 0 && v.readyAmong(using) == 0
 }

@@ -46,7 +46,7 @@ func planLeftOvers(seen *view, use use) (all []Write) {
 	if seen.leftServe(use.parts) {
 		return nil
 	}
-	left := seen.leftOvers()
+	left := seen.left.objects()
 	if len(left) > 0 {
 		// This update changes nothing, but fails if the selector was restored unseen:
 		// then the objects are in use.

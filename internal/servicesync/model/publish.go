@@ -29,7 +29,7 @@ func publish(seen *view, next next, answers []v1alpha1.Seen) publication {
 	me := seen.me.PublishedServiceSpec
 	me.Seen, me.Handover = answers, next.handover
 	switch {
-	case seen.shared && seen.svc != nil && seen.publishes(next):
+	case seen.shared && seen.svc != nil && publishes(seen, next):
 		if seen.in.Published.Service == nil && next.changes(seen) {
 			// The Service is updated before it is published for the first time, and so
 			// published as it is then. look has noted a mode that is unknown.
@@ -53,14 +53,14 @@ func publish(seen *view, next next, answers []v1alpha1.Seen) publication {
 
 // publishes reports whether the Service itself is published, not only answers. Replicas
 // are not, unless they take part in giving endpoints or in a change of roles.
-func (v *view) publishes(next next) bool {
-	if v.me.Mode != v1alpha1.ModeNone || v.me.Asked || next.handover != nil || v.me.Exported != nil {
+func publishes(seen *view, next next) bool {
+	if seen.me.Mode != v1alpha1.ModeNone || seen.me.Asked || next.handover != nil || seen.me.Exported != nil {
 		return true
 	}
-	if !v.me.Replica {
-		return !v.cfg.ExportedOnly || v.me.Role != v1alpha1.RoleSource
+	if !seen.me.Replica {
+		return !seen.cfg.ExportedOnly || seen.me.Role != v1alpha1.RoleSource
 	}
-	return v.me.Role != v1alpha1.RoleReceiver || len(v.own) > 0
+	return seen.me.Role != v1alpha1.RoleReceiver || len(seen.own) > 0
 }
 
 // inlineSlices is how many slices a PublishedService holds at most. If a Service has

@@ -26,48 +26,58 @@ func (w wanted) changes(seen *view) bool {
 		!w.drop && w.service != nil && !plan.Same(seen.svc, w.service)
 }
 
+// replicating is a replica that is being decided about.
+type replicating struct {
+	*view
+	wanted
+}
+
 // replicate decides whether there is to be a replica, and of which cluster's Service.
 // It leaves every other Service as it is.
-func replicate(seen *view) (w wanted) {
-	if seen.svc != nil && (!seen.me.Replica || seen.me.Role != v1alpha1.RoleReceiver) {
-		return w
+func replicate(seen *view) wanted {
+	r := &replicating{view: seen}
+	if r.svc == nil || r.me.Replica && r.me.Role == v1alpha1.RoleReceiver {
+		r.replicate(r.origin())
 	}
-	m := seen.origin()
+	return r.wanted
+}
+
+// replicate makes the replica follow a cluster; nil: there is none to follow.
+func (r *replicating) replicate(m *clusterset.Member) {
 	switch {
 	case m == nil:
-		w.drop = seen.svc != nil && seen.unused()
-	case seen.svc == nil:
-		w.service, w.why = seen.newReplica(*m, &w.notes), "replicate the Service"
-	case template.ShapeOf(seen.svc.Spec.Type, seen.svc.Spec.ClusterIP == corev1.ClusterIPNone) != template.ShapeOf(m.Template.Type, m.Template.Headless):
-		w.drop = true // no update can change the shape; the next decision creates it anew
+		r.drop = r.svc != nil && r.unused()
+	case r.svc == nil:
+		r.service, r.why = r.create(*m), "replicate the Service"
+	case template.ShapeOf(r.svc.Spec.Type, r.svc.Spec.ClusterIP == corev1.ClusterIPNone) != template.ShapeOf(m.Template.Type, m.Template.Headless):
+		r.drop = true // no update can change the shape; the next decision creates it anew
 	default:
-		next := seen.svc.DeepCopy()
+		next := r.svc.DeepCopy()
 		follow(*m, next)
-		if !plan.Same(seen.svc, next) {
-			w.service, w.why = next, "follow the Service of "+string(m.ID)
+		if !plan.Same(r.svc, next) {
+			r.service, r.why = next, "follow the Service of "+string(m.ID)
 		}
 	}
-	return w
 }
 
 // origin returns the cluster whose Service a replica is made from; nil: there is none.
 // It is the one of lowest rank, and of those with the oldest Service.
-func (v *view) origin() *clusterset.Member {
+func (r *replicating) origin() *clusterset.Member {
 	var best *clusterset.Member
-	for i, m := range v.others {
-		if m.Template == nil || v.svc != nil && !v.may[m.ID] || m.Role == v1alpha1.RoleSingular || m.Replica && !m.Gives() && m.Role != v1alpha1.RoleCandidate {
+	for i, m := range r.others {
+		if m.Template == nil || r.svc != nil && !r.may[m.ID] || m.Role == v1alpha1.RoleSingular || m.Replica && !m.Gives() && m.Role != v1alpha1.RoleCandidate {
 			continue
 		}
 		// A Service that is shared only because of its export is reached through the
 		// ServiceImport: its own name stays free here.
-		if v.cfg.ExportedOnly && v.svc == nil && m.Exported != nil && m.Mode == v1alpha1.ModeNone && m.Role == v1alpha1.RoleSource {
+		if r.cfg.ExportedOnly && r.svc == nil && m.Exported != nil && m.Mode == v1alpha1.ModeNone && m.Role == v1alpha1.RoleSource {
 			continue
 		}
-		if best == nil || v.rank(m) < v.rank(*best) || v.rank(m) == v.rank(*best) && m.Template.Created.Time.Before(best.Template.Created.Time) {
-			best = &v.others[i]
+		if best == nil || r.rank(m) < r.rank(*best) || r.rank(m) == r.rank(*best) && m.Template.Created.Time.Before(best.Template.Created.Time) {
+			best = &r.others[i]
 		}
 	}
-	if v.svc == nil && best != nil && !best.Gives() {
+	if r.svc == nil && best != nil && !best.Gives() {
 		return nil // there are no endpoints to use yet
 	}
 	return best
@@ -75,14 +85,14 @@ func (v *view) origin() *clusterset.Member {
 
 // rank is the lower the better a replica follows a cluster: it gives endpoints, its
 // Service was created there, and the replica follows it already.
-func (v *view) rank(m clusterset.Member) (rank int) {
+func (r *replicating) rank(m clusterset.Member) (rank int) {
 	if !m.Gives() {
 		rank += 4
 	}
 	if m.Replica {
 		rank += 2
 	}
-	if v.followed() != m.ID {
+	if r.followed() != m.ID {
 		rank++
 	}
 	return rank
@@ -91,8 +101,8 @@ func (v *view) rank(m clusterset.Member) (rank int) {
 // unused reports whether a replica can be deleted: it is known that the cluster it was
 // made from has no such Service any more, and no other cluster that is alive may have
 // it, and the replica has neither endpoints of its own nor a selector.
-func (v *view) unused() bool {
-	for id, p := range v.in.Peers {
+func (r *replicating) unused() bool {
+	for id, p := range r.in.Peers {
 		switch {
 		case p.Forgotten:
 		case p.Published.Service != nil && p.Synced:
@@ -100,27 +110,28 @@ func (v *view) unused() bool {
 				return false
 			}
 		case p.Confirmed:
-		case p.Health == Expired && id != v.followed() && !v.imports.uses(id):
+		case p.Health == Expired && id != r.followed() && !r.imports.uses(id):
 			// A cluster whose lease has expired, and whose endpoints are not in use, delays
 			// nothing: another cluster must say that the Service is gone.
 		default:
 			return false // the peer may have publications that were not seen
 		}
 	}
-	_, known := v.in.Peers[v.followed()]
-	return known && len(v.own) == 0 && len(v.svc.Spec.Selector) == 0
+	_, known := r.in.Peers[r.followed()]
+	return known && len(r.own) == 0 && len(r.svc.Spec.Selector) == 0
 }
 
-func (v *view) newReplica(m clusterset.Member, notes *plan.Notes) *corev1.Service {
+// create returns a new replica.
+func (r *replicating) create(m clusterset.Member) *corev1.Service {
 	s := &corev1.Service{}
-	s.Name, s.Namespace = v.in.Service.Name, v.in.Service.Namespace
+	s.Name, s.Namespace = r.in.Service.Name, r.in.Service.Namespace
 	follow(m, s)
 	if m.Template.Headless {
 		s.Spec.ClusterIP = corev1.ClusterIPNone
 	}
 	if s.Spec.Type != corev1.ServiceTypeExternalName {
-		if f := template.ChooseFamilies(m.Template, v.cfg.Families, s); f != "" {
-			notes.Warn("IPFamilyNotSupported", template.FamilyNotSupported(m.ID, f))
+		if f := template.ChooseFamilies(m.Template, r.cfg.Families, s); f != "" {
+			r.notes.Warn("IPFamilyNotSupported", template.FamilyNotSupported(m.ID, f))
 		}
 	}
 	return s

@@ -193,6 +193,16 @@ func (r *rotating) take(id ClusterID, wanted bool) {
 	}
 }
 
+// heardAll reports whether it is known of every other cluster what it publishes.
+func (r *rotating) heardAll() bool {
+	for _, p := range r.in.Peers {
+		if !p.Confirmed && !p.Forgotten {
+			return false
+		}
+	}
+	return len(r.in.Peers) > 0
+}
+
 // part returns the part for a slice that a peer publishes. It leaves out addresses that
 // endpoints of this cluster have: if pod ranges overlap, the address is theirs here.
 func (r *rotating) part(id ClusterID, s *v1alpha1.PublishedSlice) *endpointslice.Part {

@@ -42,8 +42,8 @@ type view struct {
 	// have are the slices with endpoints of other clusters, and imports their parts.
 	have    map[string]*discoveryv1.EndpointSlice
 	imports parts
-	// left are the slices that Kubernetes left behind; see leftBehind.
-	left []*discoveryv1.EndpointSlice
+	// left is what Kubernetes left behind of the Service.
+	left leftOvers
 	// found notes what was left out, or not understood.
 	found plan.Notes
 }
@@ -53,21 +53,17 @@ type parts map[string]*endpointslice.Part
 
 // look collects what exists.
 func look(cfg Config, in Input) *view {
-	v := &view{cfg: cfg, in: in, svc: in.Local.Service, have: make(map[string]*discoveryv1.EndpointSlice)}
+	v := &view{cfg: cfg, in: in, svc: in.Local.Service, left: leftOversOf(in.Local.Service, in.Local), have: make(map[string]*discoveryv1.EndpointSlice)}
 	v.in.Peers, v.found = v.rules().Admit(in.Service, in.Peers)
 	v.shared = cfg.Scope.Includes(in.Service.Namespace) && !mcs.IsDerived(v.svc)
 	var own []*discoveryv1.EndpointSlice
 	for _, s := range in.Local.Slices {
-		left := leftBehind(v.svc, s)
-		if left {
-			v.left = append(v.left, s)
-		}
 		switch {
 		case s.Labels[mcsv1beta1.LabelServiceName] != "":
 			// It belongs to a ServiceImport.
 		case s.Labels[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy:
 			v.have[s.Name] = s
-		case !left:
+		case !leftBehind(v.svc, s):
 			own = append(own, s)
 		}
 	}
@@ -79,7 +75,7 @@ func look(cfg Config, in Input) *view {
 			v.others = append(v.others, clusterset.Member{PublishedServiceSpec: s.Spec, ID: id, Health: p.Health, Trust: cfg.Trust.Of(id)})
 		}
 	}
-	v.may = v.entitled()
+	v.may = entitled(v)
 	return v
 }
 
@@ -229,14 +225,4 @@ func (v *view) blind() bool {
 		}
 	}
 	return false
-}
-
-// heardAll reports whether it is known of every other cluster what it publishes.
-func (v *view) heardAll() bool {
-	for _, p := range v.in.Peers {
-		if !p.Confirmed && !p.Forgotten {
-			return false
-		}
-	}
-	return len(v.in.Peers) > 0
 }
