@@ -36,46 +36,6 @@ func TestScope(t *testing.T) {
 	}
 }
 
-func TestOverlaps(t *testing.T) {
-	got := model.Overlaps([]string{"10.0.0.0/16", "fd00::/48", "none"}, []string{"10.0.128.0/24", "10.1.0.0/16", "fd00:0:0:1::/64"})
-	if diff := cmp.Diff([][2]string{{"10.0.0.0/16", "10.0.128.0/24"}, {"fd00::/48", "fd00:0:0:1::/64"}}, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestPeering(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	lease := &v1alpha1.ClusterLease{Spec: v1alpha1.ClusterLeaseSpec{DurationSeconds: 40, Complete: true, Services: 2}}
-	p := model.Peering{Lease: lease, Heard: now, Synced: true, Services: 2}
-	for _, c := range []struct {
-		after     time.Duration
-		health    model.Health
-		confirmed bool
-	}{{0, model.Live, true}, {20 * time.Second, model.Stale, false}, {40 * time.Second, model.Expired, false}} {
-		health, _ := p.Health(now.Add(c.after))
-		if confirmed := p.Confirmed(now.Add(c.after)); health != c.health || confirmed != c.confirmed {
-			t.Errorf("after %s: %s, confirmed %t", c.after, health, confirmed)
-		}
-	}
-	lease.Spec.DurationSeconds = 1 << 30 // as a peer may say that wants to stay
-	if health, _ := p.Health(now.Add(model.LongestLease)); health != model.Expired {
-		t.Errorf("a lease of %d s makes a peer that is silent for %s %s", lease.Spec.DurationSeconds, model.LongestLease, health)
-	}
-	lease.Spec.DurationSeconds = 40
-	for name, change := range map[string]func(*model.Peering){
-		"not all is seen":        func(p *model.Peering) { p.Services = 1 },
-		"it is not listed":       func(p *model.Peering) { p.Synced = false },
-		"it has not read all":    func(p *model.Peering) { p.Lease.Spec.Complete = false },
-		"it has no lease at all": func(p *model.Peering) { p.Lease = nil },
-	} {
-		q := p
-		q.Lease = lease.DeepCopy()
-		if change(&q); q.Confirmed(now) {
-			t.Errorf("confirmed although %s", name)
-		}
-	}
-}
-
 // input is a Service of this cluster with n endpoints, beside a peer b.
 func input(n int) model.Input {
 	svc := &corev1.Service{}
