@@ -25,7 +25,13 @@ func newCursor(id journal.ID) *cursor {
 
 func (c *cursor) slot() journal.Slot { return c.state.Slot() }
 
-// step is what one slot came to.
+// hash computes the hash of the state.
+func (c *cursor) hash(ctx context.Context) (Hash, error) {
+	h, err := snapshot.Hash(ctx, c.state.Freeze(), c.chains.Last())
+	return Hash(h), err
+}
+
+// step is what applying one slot came to.
 type step struct {
 	slot journal.Slot
 	size int // of the record, in bytes
@@ -38,8 +44,8 @@ type step struct {
 	floor    journal.Slot
 }
 
-// errSeen: a copy of a batch landed after the batch itself, or so late that
-// nobody can tell.
+// errSeen: a copy of a batch landed after the batch itself, or so late that nobody can
+// tell whether it is one.
 var errSeen = errors.New("batch was seen before")
 
 // pruneAtOnce bounds what is looked at after each slot of what compaction left.
@@ -58,7 +64,7 @@ func (c *cursor) apply(rec []byte) step {
 		return s
 	}
 	in := mvcc.Batch{From: c.id, Writer: s.head.Writer, Number: s.head.Number, Requests: s.requests}
-	filler := in.Number == 0 && len(in.Requests) == 0 // it does what it is for
+	filler := in.Number == 0 && len(in.Requests) == 0 // it only fills its slot, and is no fault
 	if s.results = c.state.Apply(s.slot, &in, false); s.results == nil && !filler {
 		s.void = fmt.Errorf("number %d of writer %s: %w", s.head.Number, WriterID(s.head.Writer), errSeen)
 	}
@@ -66,7 +72,7 @@ func (c *cursor) apply(rec []byte) step {
 	return s
 }
 
-// decode decodes the body of a record that belongs where it is.
+// decode decodes the body of a record that belongs in its slot.
 func (s *step) decode(body []byte) {
 	switch s.head.Kind {
 	case record.Batch:
@@ -80,173 +86,31 @@ func (s *step) decode(body []byte) {
 	}
 }
 
-func (c *cursor) hash(ctx context.Context) (Hash, error) {
-	h, err := snapshot.Hash(ctx, c.state.Freeze(), c.chains.Last())
-	return Hash(h), err
+// whyVoid returns a word for the reason why the record of a step is void.
+func (s *step) whyVoid() string {
+	switch {
+	case errors.Is(s.void, errSeen):
+		return "seen-before"
+	case errors.Is(s.void, record.ErrForeign), errors.Is(s.void, record.ErrForked):
+		return "foreign"
+	case errors.Is(s.void, record.ErrMalformed):
+		return "malformed"
+	case errors.Is(s.void, record.ErrFormat):
+		return "other-format"
+	}
+	return "undecodable"
 }
 
-// resume returns a cursor on the oldest usable snapshot that lies behind
-// after, and after which slots can be read; nil if there is none.
-func (c *checker) resume(ctx context.Context, after journal.Slot) (*cursor, error) {
-	cur, dropped, err := c.tryResume(ctx, after)
-	if cur == nil && dropped {
-		if err = c.checkSnapshots(ctx); err == nil {
-			cur, _, err = c.tryResume(ctx, after)
-		}
+// voidFinding is what there is to say of a void record.
+func voidFinding(s *step) Finding {
+	f := Finding{Severity: Warning, Code: VoidRecord, Slot: s.slot, Message: s.void.Error()}
+	switch {
+	case errors.Is(s.void, errSeen):
+		f.Severity, f.Code = Info, SeenBefore
+	case errors.Is(s.void, record.ErrForked):
+		f.Severity, f.Code = Error, OtherHistory
+	case errors.Is(s.void, record.ErrFormat):
+		f.Severity, f.Code = Error, OtherFormat
 	}
-	return cur, err
-}
-
-// tryResume is resume with the snapshots that are known. dropped says that one
-// of them is not there any more.
-func (c *checker) tryResume(ctx context.Context, after journal.Slot) (cur *cursor, dropped bool, err error) {
-	for _, sn := range c.report.Snapshots { // oldest first
-		if sn.Slot <= after || sn.Status == Unusable || sn.Status == Disputed {
-			continue
-		}
-		_, err := c.store.Read(ctx, sn.Slot+1, 1)
-		if errors.Is(err, journal.ErrTrimmed) || errors.Is(err, journal.ErrCorrupt) {
-			continue
-		}
-		if err != nil {
-			return nil, dropped, err
-		}
-		content, err := snapshot.Load(ctx, c.store, c.id, sn.Slot)
-		if badSnapshot(err) {
-			dropped = true
-			continue
-		}
-		if err != nil {
-			return nil, dropped, err
-		}
-		c.hashes[sn.Slot] = content.Hash // as it claims: marks may confirm it
-		c.due = snapshot.NewSchedule(c.opts.Policy)
-		return &cursor{c.id, content.State, content.Chains}, dropped, nil
-	}
-	return nil, dropped, nil
-}
-
-// checkTrimmed finds where the journal starts, and looks for floor records in
-// the slots from there on that next skips.
-func (c *checker) checkTrimmed(ctx context.Context, next *cursor) error {
-	first, err := First(ctx, c.store)
-	if err != nil {
-		return err
-	}
-	c.report.TrimmedBelow = first
-	for slot := first; next != nil && slot <= next.slot(); {
-		recs, err := c.read(ctx, slot)
-		if err != nil && !errors.Is(err, journal.ErrCorrupt) {
-			return err
-		}
-		if err != nil || len(recs) == 0 {
-			break
-		}
-		for _, rec := range recs {
-			if h, body, err := record.Parse(rec); err == nil && h.Journal == c.id && h.Kind == record.Floor {
-				if m, err := record.ParseFloorMark(body); err == nil {
-					c.floor = max(c.floor, m.Slot)
-				}
-			}
-		}
-		slot += journal.Slot(len(recs))
-		c.progress(PhaseSlots, slot-1)
-	}
-	return nil
-}
-
-// checkLateMarks applies slots once more, up to those that marks name and that
-// were not hashed the first time.
-func (c *checker) checkLateMarks(ctx context.Context) error {
-	c.bytes = 0
-	for _, sp := range c.spans {
-		last := journal.Slot(0)
-		for slot := range c.late {
-			if slot > sp.start && slot <= sp.end {
-				last = max(last, slot)
-			}
-		}
-		if last == 0 {
-			continue
-		}
-		cur := newCursor(c.id)
-		if sp.start > 0 {
-			content, err := snapshot.Load(ctx, c.store, c.id, sp.start)
-			if badSnapshot(err) { // dropped since
-				c.report.UncheckedMarks += len(c.late)
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			cur = &cursor{c.id, content.State, content.Chains}
-		}
-		if err := c.markAgain(ctx, cur, last); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *checker) markAgain(ctx context.Context, cur *cursor, last journal.Slot) error {
-	for cur.slot() < last {
-		recs, err := c.read(ctx, cur.slot()+1)
-		if err != nil {
-			return err
-		}
-		if len(recs) == 0 {
-			return fmt.Errorf("slot %d was there and is not any more", cur.slot()+1)
-		}
-		for _, rec := range recs {
-			cur.apply(rec)
-			marks := c.late[cur.slot()]
-			if marks == nil {
-				continue
-			}
-			h, err := cur.hash(ctx)
-			if err != nil {
-				return err
-			}
-			for _, m := range marks {
-				c.compareMark(m, h)
-			}
-			delete(c.late, cur.slot())
-		}
-		c.progress(PhaseMarks, cur.slot())
-	}
-	return nil
-}
-
-// lookBeyond looks for a record behind the empty slot after the tail that proves
-// that the slot was held: its writer had applied what the slot held, or it lies
-// farther than anybody appends. Other records there are of writers that were
-// ahead of one that ended.
-func (c *checker) lookBeyond(ctx context.Context) error {
-	empty := c.report.LastSlot + 1
-	depth := journal.Slot(c.store.Info().Depth)
-	held := journal.Slot(0)
-	for ahead := journal.Slot(1); held == 0 && ahead <= 1<<20; {
-		rec, err := c.store.Peek(ctx, empty+ahead)
-		corrupt := errors.Is(err, journal.ErrCorrupt)
-		switch {
-		case err != nil && !corrupt:
-			return err
-		case ahead >= depth && (corrupt || rec != nil), record.SawHeld(c.id, rec, empty):
-			held = empty + ahead
-		}
-		if ahead <= 2*depth {
-			ahead++
-		} else {
-			ahead *= 2 // the gap may be long
-		}
-	}
-	if held == 0 {
-		return nil
-	}
-	if rec, err := c.store.Peek(ctx, empty); err != nil || rec != nil {
-		return err // it has been filled meanwhile
-	}
-	c.report.add(Finding{Severity: Error, Code: LostSlots, Slot: empty,
-		Message: fmt.Sprintf("is empty, and had been held: slot %d was written after it was read", held)})
-	return nil
+	return f
 }

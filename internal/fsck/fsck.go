@@ -17,10 +17,10 @@ import (
 
 // Options are what a check may be told. The zero value is ready for use.
 type Options struct {
-	// Progress hears how far the check has come, after every Read. Nil: no one.
+	// Progress hears how far the check has come, after every Read. Nil: nobody does.
 	Progress func(Progress)
 	// Policy is the snapshot policy of the servers that wrote the journal. It
-	// is a hint: where it is wrong, some slots are read twice.
+	// is a hint: if it is wrong, some slots are read twice.
 	Policy snapshot.Policy
 }
 
@@ -31,34 +31,32 @@ type Progress struct {
 	Bytes int64        // of the records read in this phase
 }
 
-// Phase is a part of a check, in the order in which they come.
+// Phase is a part of a check.
 type Phase string
 
-// The phases of a check.
+// The phases of a check, in the order in which they come.
 const (
 	PhaseSnapshots Phase = "snapshots" // loading every snapshot
 	PhaseSlots     Phase = "slots"     // applying every slot
 	PhaseMarks     Phase = "marks"     // applying slots again, for marks that came long after their slot
 )
 
-// Check reads and judges the whole journal, up to the tail that it finds, and
-// its snapshots. It holds one state in memory, and one snapshot beside it for
-// a while. The report is never nil. An error means that the store did not
-// answer or ctx ended: the report then tells of what came before, and says in
-// Incomplete that it is not all.
+// Check reads and judges the whole journal, up to the tail that it finds, and its
+// snapshots. It holds one state in memory, and one snapshot beside it for a while. The
+// report is never nil. An error means that the store did not answer or ctx ended: the
+// report then tells of what came before, and says in Incomplete that it is not all.
 func Check(ctx context.Context, store journal.Store, opts Options) (*Report, error) {
 	c := &checker{
-		store: store, reader: reader{store: store}, id: store.Info().ID, opts: opts,
+		src:     newSource(store, opts.Progress),
+		policy:  opts.Policy,
 		report:  newReport(),
 		writers: newWriterTable(),
-		hashes:  map[journal.Slot]Hash{},
-		late:    map[journal.Slot][]mark{},
-		due:     snapshot.NewSchedule(opts.Policy),
+		history: newHistory(),
 	}
-	c.report.Journal = c.id.String()
+	c.report.Journal = c.src.id.String()
 	err := c.run(ctx)
 	c.report.Writers, c.report.OtherWriters = c.writers.list()
-	c.report.Applied = runs(c.spans)
+	c.report.Applied = c.history.runs()
 	if err != nil {
 		c.report.Incomplete = printable(err.Error())
 	}
@@ -67,43 +65,14 @@ func Check(ctx context.Context, store journal.Store, opts Options) (*Report, err
 
 // checker is one run of Check.
 type checker struct {
-	store   journal.Store
-	reader  reader
-	id      journal.ID
-	opts    Options
-	report  *Report
-	writers writerTable
-
-	hashes map[journal.Slot]Hash   // of the state, computed by applying slots
-	late   map[journal.Slot][]mark // by the slot they name; it was passed without hashing
-	spans  []span
-	due    snapshot.Schedule // of the slots that are hashed because a mark may name them later
-	bytes  int64             // of the records read in this phase
-	floor  journal.Slot      // the highest that a floor record names
-	ended  bool              // the tail was reached
-}
-
-// span is a run of slots that were applied one after the other.
-type span struct {
-	start journal.Slot // the state it starts from: 0, or a snapshot's slot
-	end   journal.Slot // the last slot applied
-}
-
-// runs are the spans in which slots were applied, as the report names them.
-func runs(spans []span) []Run {
-	out := []Run{}
-	for _, sp := range spans {
-		if sp.end > sp.start {
-			out = append(out, Run{First: sp.start + 1, Last: sp.end, FromSnapshot: sp.start})
-		}
-	}
-	return out
-}
-
-// mark is a Snapshot record, with the slot that holds it.
-type mark struct {
-	at journal.Slot
-	record.SnapshotMark
+	src      source
+	policy   snapshot.Policy
+	report   *Report
+	writers  writerTable
+	history  history
+	schedule snapshot.Schedule // of the servers: marks may name the slots at which it is due
+	floor    journal.Slot      // the highest that a floor record names
+	ended    bool              // the tail was reached
 }
 
 func (c *checker) run(ctx context.Context) error {
@@ -121,7 +90,7 @@ func (c *checker) run(ctx context.Context) error {
 			Message: "slots below this one are gone, and no floor record gives them up"})
 	}
 	if c.ended {
-		if err := c.lookBeyond(ctx); err != nil {
+		if err := c.checkTail(ctx); err != nil {
 			return err
 		}
 	}
@@ -129,13 +98,14 @@ func (c *checker) run(ctx context.Context) error {
 	return nil
 }
 
-// checkSlots applies every slot there is. Where slots are gone or corrupt it
-// goes on, as a server would, from a snapshot behind them.
+// checkSlots applies every slot there is. If slots are gone or corrupt, it goes on from
+// a snapshot behind them, as a server would.
 func (c *checker) checkSlots(ctx context.Context) error {
-	c.bytes = 0
-	cur := newCursor(c.id)
+	c.src.begin()
+	cur := newCursor(c.src.id)
 	for {
-		c.spans = append(c.spans, span{cur.slot(), cur.slot()})
+		c.history.begin(cur.slot())
+		c.schedule = snapshot.NewSchedule(c.policy)
 		err := c.walk(ctx, cur)
 		gone := cur.slot() + 1
 		switch {
@@ -143,7 +113,7 @@ func (c *checker) checkSlots(ctx context.Context) error {
 			c.report.add(Finding{Severity: Error, Code: CorruptSlot, Slot: gone, Message: err.Error()})
 		case !errors.Is(err, journal.ErrTrimmed):
 			c.ended = err == nil
-			return errors.Join(err, c.report.stateAt(ctx, cur))
+			return errors.Join(err, c.report.State.set(ctx, cur))
 		}
 		trimmed := errors.Is(err, journal.ErrTrimmed)
 		next, err := c.resume(ctx, cur.slot())
@@ -156,7 +126,7 @@ func (c *checker) checkSlots(ctx context.Context) error {
 		if next == nil {
 			c.report.add(Finding{Severity: Error, Code: NoWayOn, Slot: gone,
 				Message: "no usable snapshot lies behind this slot: neither it nor what follows can be applied"})
-			return c.report.stateAt(ctx, cur)
+			return c.report.State.set(ctx, cur)
 		}
 		c.report.add(Finding{Severity: Info, Code: ResumedAt, Slot: next.slot(),
 			Message: fmt.Sprintf("slots %d to %d were not applied; the check goes on from the snapshot at slot %d", gone, next.slot(), next.slot())})
@@ -167,143 +137,188 @@ func (c *checker) checkSlots(ctx context.Context) error {
 // walk applies slots from where cur stands to the tail.
 func (c *checker) walk(ctx context.Context, cur *cursor) error {
 	for {
-		recs, err := c.read(ctx, cur.slot()+1)
+		recs, err := c.src.read(ctx, cur.slot()+1)
 		if err != nil || len(recs) == 0 {
 			return err
 		}
 		for _, rec := range recs {
 			s := cur.apply(rec)
-			c.spans[len(c.spans)-1].end = s.slot
+			c.history.applied(s.slot)
 			c.note(&s)
-			if err := c.hash(ctx, cur, &s); err != nil {
+			if !c.named(cur, &s) {
+				continue
+			}
+			h, err := cur.hash(ctx)
+			if err != nil {
 				return err
 			}
+			c.history.hashes[s.slot] = h
 		}
-		c.progress(PhaseSlots, cur.slot())
-	}
-}
-
-// read reads some slots, and counts them.
-func (c *checker) read(ctx context.Context, from journal.Slot) ([][]byte, error) {
-	recs, err := c.reader.read(ctx, from, 0)
-	for _, rec := range recs {
-		c.bytes += int64(len(rec))
-	}
-	return recs, err
-}
-
-func (c *checker) progress(p Phase, slot journal.Slot) {
-	if c.opts.Progress != nil {
-		c.opts.Progress(Progress{Phase: p, Slot: slot, Bytes: c.bytes})
+		c.src.progress(PhaseSlots, cur.slot())
 	}
 }
 
 // note counts a step, and reports what is wrong with it.
 func (c *checker) note(s *step) {
-	r := c.report
-	r.Records++
-	r.Bytes += int64(s.size)
-	if s.void != nil {
-		c.noteVoid(s)
-		return
-	}
-	switch s.head.Kind {
-	case record.Batch:
-		r.Batches++
-		c.writers.batch(s.head.Writer, s.slot, len(s.requests))
-		for i := range s.requests {
-			kind := s.requests[i].Kind
-			r.Requests[kindName(kind)]++
-			if s.results[i].Err != nil {
-				r.FailedRequests++
-			}
-		}
-	case record.Snapshot:
-		r.Marks++
-		c.writers.control(s.head.Writer, s.slot)
-		c.noteMark(mark{s.slot, s.mark})
-	case record.Floor:
-		r.Floors++
-		c.writers.control(s.head.Writer, s.slot)
-		c.floor = max(c.floor, s.floor)
-	}
-}
-
-func (c *checker) noteVoid(s *step) {
-	c.report.VoidRecords++
-	f := Finding{Severity: Warning, Code: VoidRecord, Slot: s.slot, Message: s.void.Error()}
-	reason := "undecodable"
+	c.report.Counts.count(s)
+	c.writers.add(s)
 	switch {
-	case errors.Is(s.void, errSeen):
-		reason = "seen-before"
-		f.Severity, f.Code = Info, SeenBefore
-		c.writers.control(s.head.Writer, s.slot)
-	case errors.Is(s.void, record.ErrForeign):
-		reason = "foreign"
-	case errors.Is(s.void, record.ErrForked):
-		reason = "foreign"
-		f.Severity, f.Code = Error, OtherHistory
-	case errors.Is(s.void, record.ErrMalformed):
-		reason = "malformed"
-	case errors.Is(s.void, record.ErrFormat):
-		reason = "other-format"
-		f.Severity, f.Code = Error, OtherFormat
+	case s.void != nil:
+		c.report.add(voidFinding(s))
+	case s.head.Kind == record.Floor:
+		c.floor = max(c.floor, s.floor)
+	case s.head.Kind == record.Snapshot:
+		finding, checked := c.history.judge(mark{s.slot, s.mark})
+		if !checked {
+			c.report.UncheckedMarks++
+		}
+		if finding != nil {
+			c.report.add(*finding)
+		}
 	}
-	c.report.Void[reason]++
-	c.report.add(f)
 }
 
-// hash computes the hash of the state where something names it, or may later.
-func (c *checker) hash(ctx context.Context, cur *cursor, s *step) error {
-	slot := s.slot
+// named says whether something names the state after a step, or may later: then it is
+// hashed.
+func (c *checker) named(cur *cursor, s *step) bool {
 	if s.void == nil && s.head.Kind == record.Snapshot {
-		c.due.Marked(s.mark.Slot)
+		c.schedule.Marked(s.mark.Slot)
 	}
-	c.due.Applied(s.size)
-	due := c.due.Due(cur.state.Bytes())
-	if due {
-		c.due.Taken()
+	c.schedule.Applied(s.size)
+	if c.schedule.Due(cur.state.Bytes()) {
+		c.schedule.Taken()
+		return true
 	}
-	if !due && !slices.ContainsFunc(c.report.Snapshots, func(sn Snapshot) bool { return sn.Slot == slot }) {
+	return slices.ContainsFunc(c.report.Snapshots, func(sn Snapshot) bool { return sn.Slot == s.slot })
+}
+
+// resume returns a cursor on the oldest usable snapshot that lies behind a slot, and
+// after which slots can be read; nil if there is none.
+func (c *checker) resume(ctx context.Context, after journal.Slot) (*cursor, error) {
+	cur, dropped, err := c.tryResume(ctx, after)
+	if cur == nil && dropped {
+		if err = c.checkSnapshots(ctx); err == nil {
+			cur, _, err = c.tryResume(ctx, after)
+		}
+	}
+	return cur, err
+}
+
+// tryResume is resume with the snapshots that are known. dropped says that one of them
+// is gone meanwhile.
+func (c *checker) tryResume(ctx context.Context, after journal.Slot) (cur *cursor, dropped bool, err error) {
+	for _, sn := range c.report.Snapshots { // oldest first
+		if sn.Slot <= after || sn.Status == Unusable || sn.Status == Disputed {
+			continue
+		}
+		_, err := c.src.store.Read(ctx, sn.Slot+1, 1)
+		if errors.Is(err, journal.ErrTrimmed) || errors.Is(err, journal.ErrCorrupt) {
+			continue
+		}
+		if err != nil {
+			return nil, dropped, err
+		}
+		cur, hash, err := c.src.load(ctx, sn.Slot)
+		if badSnapshot(err) {
+			dropped = true
+			continue
+		}
+		if err != nil {
+			return nil, dropped, err
+		}
+		c.history.hashes[sn.Slot] = hash // as the snapshot claims: marks may confirm it
+		return cur, dropped, nil
+	}
+	return nil, dropped, nil
+}
+
+// checkTrimmed finds where the journal starts, and looks for floor records in the slots
+// from there on that next skips.
+func (c *checker) checkTrimmed(ctx context.Context, next *cursor) error {
+	first, err := First(ctx, c.src.store)
+	if err != nil {
+		return err
+	}
+	c.report.TrimmedBelow = first
+	if next == nil {
 		return nil
 	}
-	h, err := cur.hash(ctx)
-	c.hashes[slot] = h
+	floor, err := c.src.highestFloor(ctx, first, next.slot())
+	c.floor = max(c.floor, floor)
 	return err
 }
 
-// noteMark compares a mark with the state at the slot that it names, now or
-// once that slot has been applied again.
-func (c *checker) noteMark(m mark) {
-	h, hashed := c.hashes[m.Slot]
-	switch {
-	case m.Slot >= m.at || m.Slot == 0:
-		c.report.UncheckedMarks++
-		c.report.add(Finding{Severity: Warning, Code: OddMark, Slot: m.at,
-			Message: fmt.Sprintf("names the state at slot %d, which does not lie before it", m.Slot)})
-	case hashed:
-		c.compareMark(m, h)
-	case c.spanOf(m.Slot) == nil:
-		c.report.UncheckedMarks++
-	default:
-		c.late[m.Slot] = append(c.late[m.Slot], m)
-	}
-}
-
-// spanOf returns the span in which slot was applied; nil if it was not.
-func (c *checker) spanOf(slot journal.Slot) *span {
-	for i := range c.spans {
-		if c.spans[i].start < slot && slot <= c.spans[i].end {
-			return &c.spans[i]
+// checkLateMarks applies slots once more, up to those that marks name and that were not
+// hashed the first time.
+func (c *checker) checkLateMarks(ctx context.Context) error {
+	c.src.begin()
+	for _, sp := range c.history.spans {
+		last := c.history.lastLate(sp)
+		if last == 0 {
+			continue
+		}
+		cur := newCursor(c.src.id)
+		if sp.start > 0 {
+			var err error
+			cur, _, err = c.src.load(ctx, sp.start)
+			if badSnapshot(err) { // it was deleted meanwhile
+				c.report.UncheckedMarks += len(c.history.late)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := c.markAgain(ctx, cur, last); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (c *checker) compareMark(m mark, computed Hash) {
-	if Hash(m.Hash) == computed {
-		return
+// markAgain applies slots from where cur stands up to last, for the marks that name them.
+func (c *checker) markAgain(ctx context.Context, cur *cursor, last journal.Slot) error {
+	for cur.slot() < last {
+		recs, err := c.src.read(ctx, cur.slot()+1)
+		if err != nil {
+			return err
+		}
+		if len(recs) == 0 {
+			return fmt.Errorf("slot %d was there and is not any more", cur.slot()+1)
+		}
+		for _, rec := range recs {
+			cur.apply(rec)
+			marks := c.history.takeLate(cur.slot())
+			if marks == nil {
+				continue
+			}
+			h, err := cur.hash(ctx)
+			if err != nil {
+				return err
+			}
+			for _, m := range marks {
+				if f := m.compare(h); f != nil {
+					c.report.add(*f)
+				}
+			}
+		}
+		c.src.progress(PhaseMarks, cur.slot())
 	}
-	c.report.add(Finding{Severity: Error, Code: MarkDiffers, Slot: m.at,
-		Message: fmt.Sprintf("says that the state at slot %d has the hash %s; here it comes out as %s", m.Slot, Hash(m.Hash).short(), computed.short())})
+	return nil
+}
+
+// checkTail reports if records behind the empty slot after the tail prove that the slot
+// was held.
+func (c *checker) checkTail(ctx context.Context) error {
+	empty := c.report.LastSlot + 1
+	proof, err := c.src.proofOf(ctx, empty)
+	if err != nil || proof == 0 {
+		return err
+	}
+	if rec, err := c.src.store.Peek(ctx, empty); err != nil || rec != nil {
+		return err // the slot has been filled meanwhile
+	}
+	c.report.add(Finding{Severity: Error, Code: LostSlots, Slot: empty,
+		Message: fmt.Sprintf("is empty, and had been held: slot %d was written after it was read", proof)})
+	return nil
 }

@@ -12,10 +12,11 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
 )
 
-// Report is what a check found. Its JSON form keeps its names; README.md
-// explains them.
+// Report is what a check came to. Its JSON form has the fields of its parts in one
+// object, and keeps their names; README.md explains them.
 type Report struct {
 	Journal string `json:"journal,omitempty"` // the journal's ID
 	// Applied are the runs of slots that were applied.
@@ -25,7 +26,18 @@ type Report struct {
 	// Incomplete says why the check ended early; empty if it did not.
 	Incomplete string `json:"incomplete,omitempty"`
 
-	// The state after the last slot that was applied.
+	State
+	Counts
+
+	Writers      []Writer   `json:"writers"`
+	OtherWriters int        `json:"otherWriterRecords,omitempty"` // records of writers too many to list
+	Snapshots    []Snapshot `json:"snapshots"`
+
+	Found
+}
+
+// State is the state after the last slot that was applied.
+type State struct {
 	LastSlot  journal.Slot  `json:"lastSlot"`
 	Revision  mvcc.Revision `json:"revision"`
 	Compacted mvcc.Revision `json:"compacted"` // the revision compacted to; 0 for never
@@ -34,8 +46,10 @@ type Report struct {
 	Leases    int           `json:"leases"`
 	StateHash Hash          `json:"stateHash,omitzero"`
 	Chain     Hash          `json:"chain,omitzero"`
+}
 
-	// What was applied: counts of records.
+// Counts are of the records that were applied.
+type Counts struct {
 	Records        int            `json:"records"`
 	Bytes          int64          `json:"bytes"` // of the records
 	Batches        int            `json:"batches"`
@@ -46,15 +60,6 @@ type Report struct {
 	Void           map[string]int `json:"void"`           // by reason: malformed, foreign, other-format, undecodable, seen-before
 	Requests       map[string]int `json:"requests"`       // by kind, of all batches
 	FailedRequests int            `json:"failedRequests"` // those whose outcome is an error
-
-	Writers      []Writer   `json:"writers"`
-	OtherWriters int        `json:"otherWriterRecords,omitempty"` // records of writers too many to list
-	Snapshots    []Snapshot `json:"snapshots"`
-
-	Findings []Finding    `json:"findings"`
-	Omitted  map[Code]int `json:"omittedFindings,omitempty"` // by code: found but not listed
-	Errors   int          `json:"errors"`
-	Warnings int          `json:"warnings"`
 }
 
 // Run is a run of slots that were applied one after the other.
@@ -96,89 +101,18 @@ const (
 	PastTail   SnapshotStatus = "past-tail"  // of a slot that the journal does not have
 )
 
-// Severity says how bad a finding is.
-type Severity string
-
-// The severities.
-const (
-	Error   Severity = "error"   // data is lost or corrupt, or servers may differ
-	Warning Severity = "warning" // nothing is lost; somebody should know why
-	Info    Severity = "info"    // as it may be in a sound journal
-)
-
-// Code names a kind of finding, for programs.
-type Code string
-
-// The codes of findings.
-const (
-	Unopenable       Code = "unopenable"
-	CorruptSlot      Code = "corrupt-slot"
-	LostSlots        Code = "lost-slots"
-	TrimmedUnasked   Code = "trimmed-unasked"
-	NoWayOn          Code = "no-way-on"
-	ResumedAt        Code = "resumed-at"
-	OtherHistory     Code = "other-history"
-	VoidRecord       Code = "void-record"
-	OtherFormat      Code = "other-format"
-	SeenBefore       Code = "seen-before"
-	MarkDiffers      Code = "mark-differs"
-	OddMark          Code = "odd-mark"
-	SnapshotUnusable Code = "snapshot-unusable"
-	SnapshotDisputed Code = "snapshot-disputed"
-	SnapshotDiffers  Code = "snapshot-differs"
-	SnapshotPastTail Code = "snapshot-past-tail"
-	OrphanBlobs      Code = "orphan-blobs"
-	UnknownBlobs     Code = "unknown-blobs"
-)
-
-// Finding is one thing that somebody may want to know.
-type Finding struct {
-	Severity Severity     `json:"severity"`
-	Code     Code         `json:"code"`
-	Slot     journal.Slot `json:"slot,omitempty"`
-	Blob     string       `json:"blob,omitempty"` // a blob's name, or what names start with
-	Message  string       `json:"message"`
-}
-
-// listed is how many findings of one code are listed.
-const listed = 20
-
 // newReport returns a report of nothing, with no field that JSON calls null.
 func newReport() *Report {
 	return &Report{
-		Applied: []Run{}, Void: map[string]int{}, Requests: map[string]int{},
-		Writers: []Writer{}, Snapshots: []Snapshot{}, Findings: []Finding{},
+		Applied: []Run{}, Writers: []Writer{}, Snapshots: []Snapshot{},
+		Counts: Counts{Void: map[string]int{}, Requests: map[string]int{}},
+		Found:  Found{Findings: []Finding{}},
 	}
 }
 
-func (r *Report) add(f Finding) {
-	f.Message, f.Blob = printable(f.Message), printable(f.Blob)
-	switch f.Severity {
-	case Error:
-		r.Errors++
-	case Warning:
-		r.Warnings++
-	case Info: // not counted
-	}
-	n := 0
-	for i := range r.Findings {
-		if r.Findings[i].Code == f.Code {
-			n++
-		}
-	}
-	if n < listed {
-		r.Findings = append(r.Findings, f)
-		return
-	}
-	if r.Omitted == nil {
-		r.Omitted = map[Code]int{}
-	}
-	r.Omitted[f.Code]++
-}
-
-// ExitCode is how a command ends that made this report: 0 if the journal is
-// sound, 1 if there are errors, 2 if there are none as far as could be checked.
-// Warnings alone leave it at 0.
+// ExitCode returns the exit code of a command that made this report: 0 if the journal is
+// sound, 1 if there are errors, 2 if there are none as far as could be checked. Warnings
+// do not change it.
 func (r *Report) ExitCode() int {
 	switch {
 	case r.Errors > 0:
@@ -189,8 +123,8 @@ func (r *Report) ExitCode() int {
 	return 0
 }
 
-// Unopened is the report on a journal whose driver would not open it: damage
-// that the driver found is an error, anything else says nothing of the journal.
+// Unopened returns the report on a journal that its driver did not open. Damage that the
+// driver found is an error; anything else says nothing of the journal.
 func Unopened(err error) *Report {
 	r := newReport()
 	r.Incomplete = printable(err.Error())
@@ -201,19 +135,44 @@ func Unopened(err error) *Report {
 	return r
 }
 
-// stateAt notes the state that cur has come to.
-func (r *Report) stateAt(ctx context.Context, cur *cursor) (err error) {
+// set notes the state that cur has come to.
+func (st *State) set(ctx context.Context, cur *cursor) (err error) {
 	v := cur.state.View()
-	r.LastSlot, r.Revision, r.Compacted = v.Slot(), v.Revision(), v.Compacted()
+	st.LastSlot, st.Revision, st.Compacted = v.Slot(), v.Revision(), v.Compacted()
 	all, err := v.Read(mvcc.KeyRange{End: mvcc.FromKey}, mvcc.ReadOptions{CountOnly: true})
 	if err != nil {
 		return err
 	}
-	r.Keys, r.StateSize = all.Count, cur.state.Bytes()
-	cur.state.Leases(func(mvcc.LeaseID, int64, journal.Slot) { r.Leases++ })
-	r.Chain = Hash(cur.chains.Last())
-	r.StateHash, err = cur.hash(ctx)
+	st.Keys, st.StateSize = all.Count, cur.state.Bytes()
+	cur.state.Leases(func(mvcc.LeaseID, int64, journal.Slot) { st.Leases++ })
+	st.Chain = Hash(cur.chains.Last())
+	st.StateHash, err = cur.hash(ctx)
 	return err
+}
+
+// count counts a step.
+func (c *Counts) count(s *step) {
+	c.Records++
+	c.Bytes += int64(s.size)
+	if s.void != nil {
+		c.VoidRecords++
+		c.Void[s.whyVoid()]++
+		return
+	}
+	switch s.head.Kind {
+	case record.Batch:
+		c.Batches++
+		for i := range s.requests {
+			c.Requests[kindName(s.requests[i].Kind)]++
+			if s.results[i].Err != nil {
+				c.FailedRequests++
+			}
+		}
+	case record.Snapshot:
+		c.Marks++
+	case record.Floor:
+		c.Floors++
+	}
 }
 
 // Hash is a SHA-256; its text is lower-case hex.

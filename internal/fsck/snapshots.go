@@ -18,27 +18,26 @@ func badSnapshot(err error) bool {
 	return errors.Is(err, snapshot.ErrBad) || errors.Is(err, journal.ErrNoBlob) || errors.Is(err, journal.ErrCorrupt)
 }
 
-// checkSnapshots loads every snapshot, one at a time, and looks for blobs that
-// belong to none. Running servers drop old snapshots once there are newer
-// ones: then it starts over.
+// checkSnapshots loads every snapshot, one at a time, and looks for blobs that belong to
+// none. Running servers delete old snapshots once there are newer ones: if that happens
+// meanwhile, it starts over.
 func (c *checker) checkSnapshots(ctx context.Context) error {
 	for again := 4; ; again-- {
-		names, err := c.store.ListBlobs(ctx, "")
+		names, err := c.src.store.ListBlobs(ctx, "")
 		if err != nil {
 			return err
 		}
-		found, dropped, err := c.loadSnapshots(ctx, names)
+		found, err := c.src.loadSnapshots(ctx, names)
 		if err != nil {
 			return err
 		}
-		if dropped && again > 0 {
+		if found.dropped && again > 0 {
 			continue
 		}
 		c.report.Snapshots = found.snapshots
-		for _, f := range found.findings {
+		for _, f := range append(found.findings, found.orphans(names)...) {
 			c.report.add(f)
 		}
-		c.reportOrphans(names, found.blobs)
 		return nil
 	}
 }
@@ -48,51 +47,61 @@ type loaded struct {
 	snapshots []Snapshot // oldest first
 	findings  []Finding
 	blobs     map[string]bool // that belong to one
+	dropped   bool            // one was deleted while it was loaded
 }
 
-// loadSnapshots loads the snapshots among the names of blobs. dropped says
-// that one is not there any more.
-func (c *checker) loadSnapshots(ctx context.Context, names []string) (out loaded, dropped bool, err error) {
-	out = loaded{snapshots: []Snapshot{}, blobs: map[string]bool{}}
+// loadSnapshots loads the snapshots among the names of blobs.
+func (s *source) loadSnapshots(ctx context.Context, names []string) (loaded, error) {
+	out := loaded{snapshots: []Snapshot{}, blobs: map[string]bool{}}
 	slots := snapshot.Slots(names)
 	slices.Reverse(slots)
 	for _, slot := range slots {
-		manifest, err := snapshot.ReadManifest(ctx, c.store, slot)
-		var content snapshot.Loaded
-		if err == nil {
-			for _, name := range manifest.Blobs() {
-				out.blobs[name] = true
-			}
-			content, err = snapshot.Load(ctx, c.store, c.id, slot)
-		}
-		sn := Snapshot{Slot: slot, Hash: content.Hash, Status: Unverified}
+		sn, err := s.loadSnapshot(ctx, slot, out.blobs)
 		switch {
 		case slices.Contains(names, snapshot.DisputeOf(slot)):
 			out.blobs[snapshot.DisputeOf(slot)] = true
-			sn.Status = Disputed
+			sn.Status, sn.Revision = Disputed, 0
 			out.findings = append(out.findings, Finding{Severity: Warning, Code: SnapshotDisputed, Slot: slot,
 				Message: "a server that made this state anew from the journal says that the snapshot is wrong"})
 		case err == nil:
-			sn.Revision = content.State.Revision()
 		case !badSnapshot(err):
-			return out, dropped, err
-		case c.dropped(ctx, slot, err):
-			dropped = true
+			return out, err
+		case s.deleted(ctx, slot, err):
+			out.dropped = true
 			continue
 		default:
 			sn.Status = Unusable
 			out.findings = append(out.findings, Finding{Severity: Warning, Code: SnapshotUnusable, Slot: slot, Message: err.Error()})
 		}
 		out.snapshots = append(out.snapshots, sn)
-		c.progress(PhaseSnapshots, slot)
+		s.progress(PhaseSnapshots, slot)
 	}
-	return out, dropped, nil
+	return out, nil
 }
 
-// dropped says whether running servers have deleted the snapshot meanwhile, or
-// are about to: its parts go before its manifest does.
-func (c *checker) dropped(ctx context.Context, slot journal.Slot, cause error) bool {
-	names, err := c.store.ListBlobs(ctx, snapshot.Prefix)
+// loadSnapshot loads one snapshot, and notes which blobs belong to it.
+func (s *source) loadSnapshot(ctx context.Context, slot journal.Slot, blobs map[string]bool) (Snapshot, error) {
+	sn := Snapshot{Slot: slot, Status: Unverified}
+	manifest, err := snapshot.ReadManifest(ctx, s.store, slot)
+	if err != nil {
+		return sn, err
+	}
+	for _, name := range manifest.Blobs() {
+		blobs[name] = true
+	}
+	cur, hash, err := s.load(ctx, slot)
+	if err != nil {
+		return sn, err
+	}
+	sn.Hash, sn.Revision = hash, cur.state.Revision()
+	return sn, nil
+}
+
+// deleted says whether running servers have deleted a snapshot that could not be loaded
+// because of cause, or are deleting it: it is older than those that they keep, and has
+// lost a blob.
+func (s *source) deleted(ctx context.Context, slot journal.Slot, cause error) bool {
+	names, err := s.store.ListBlobs(ctx, snapshot.Prefix)
 	if err != nil {
 		return false
 	}
@@ -100,17 +109,17 @@ func (c *checker) dropped(ctx context.Context, slot journal.Slot, cause error) b
 	return i < 0 || i >= snapshot.Keep && errors.Is(cause, journal.ErrNoBlob)
 }
 
-// reportOrphans reports blobs that belong to no snapshot, once a folder.
-func (c *checker) reportOrphans(names []string, whole map[string]bool) {
-	bad := map[string]bool{} // what belongs to a snapshot that cannot be read is not known
+// orphans returns a finding for each folder with blobs that belong to no snapshot.
+func (l *loaded) orphans(names []string) (findings []Finding) {
+	unreadable := map[string]bool{} // folders of snapshots whose manifest cannot be trusted
 	newest := ""
-	for _, sn := range c.report.Snapshots {
+	for _, sn := range l.snapshots {
 		newest = snapshot.Folder(sn.Slot)
-		bad[newest] = sn.Status == Unusable
+		unreadable[newest] = sn.Status == Unusable
 	}
 	folders := map[string]int{}
 	for _, name := range names {
-		if dir, _ := path.Split(name); !whole[name] && !bad[dir] {
+		if dir, _ := path.Split(name); !l.blobs[name] && !unreadable[dir] {
 			folders[dir]++
 		}
 	}
@@ -122,22 +131,24 @@ func (c *checker) reportOrphans(names []string, whole map[string]bool) {
 		case dir > newest:
 			f.Severity, f.Message = Info, f.Message+" yet: one is being written, or a server ended while it wrote one"
 		}
-		c.report.add(f)
+		findings = append(findings, f)
 	}
+	return findings
 }
 
-// compareSnapshots holds the snapshots against the state computed at their slots.
+// compareSnapshots holds the snapshots against the states that were computed at their
+// slots.
 func (c *checker) compareSnapshots() {
 	for i := range c.report.Snapshots {
 		sn := &c.report.Snapshots[i]
-		h, computed := c.hashes[sn.Slot]
+		h, computed := c.history.hashes[sn.Slot]
 		switch {
 		case sn.Status == Unusable, sn.Status == Disputed:
 		case c.ended && sn.Slot > c.report.LastSlot:
 			sn.Status = PastTail
 			c.report.add(Finding{Severity: Error, Code: SnapshotPastTail, Slot: sn.Slot,
 				Message: fmt.Sprintf("a snapshot holds the state at this slot, but the journal ends with slot %d", c.report.LastSlot)})
-		case !computed || c.spanOf(sn.Slot) == nil: // nothing was applied up to it
+		case !computed || !c.history.covers(sn.Slot): // no slots were applied up to it
 		case h == sn.Hash:
 			sn.Status = Verified
 		default:
