@@ -8,6 +8,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica/agreement"
 )
 
 // outcome is what applying a batch of this writer came to. Proposers are told once the
@@ -73,7 +74,7 @@ func (l *loop) applySlot(slot journal.Slot, e entry) (outcome, error) {
 	}
 	empty := head.Kind == record.Batch && len(body) == 1 // a count of 0
 	l.turns.Applied(slot, head.Writer, empty, time.Duration(head.Turns)*time.Millisecond, time.Now())
-	if head.Agrees && l.agreement.heard(head.Writer, head.Anchor) {
+	if head.Agrees && l.agreement.Heard(head.Writer, head.Anchor) {
 		l.releaseRecords()
 	}
 	if e.ours == nil && head.Writer == l.writer {
@@ -108,7 +109,7 @@ func (l *loop) applyBatch(slot journal.Slot, e entry, head *record.Header, body 
 	in := mvcc.Batch{From: l.info.ID, Writer: head.Writer, Number: head.Number}
 	if e.ours != nil {
 		in.Requests = e.ours.requests()
-		l.leases.proposed(slot, in.Requests)
+		l.leases.Proposed(slot, in.Requests)
 	} else {
 		var err error
 		if in.Requests, err = mvcc.ParseRequests(body); err != nil {
@@ -135,7 +136,9 @@ func (l *loop) applyControl(slot journal.Slot, e entry, head *record.Header, bod
 			l.onVoid(slot, e, err)
 			return nil
 		}
-		return l.onMark(mark{SnapshotMark: m, writer: head.Writer, at: slot})
+		l.snapshots.schedule.Marked(m.Slot)
+		l.agreement.Marked(agreement.Mark{SnapshotMark: m, Writer: head.Writer, At: slot})
+		return l.judge(m.Slot)
 	case record.Floor:
 		m, err := record.ParseFloorMark(body)
 		if err != nil {

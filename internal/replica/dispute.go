@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -14,25 +13,18 @@ import (
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
-// onMark takes in a mark of the journal.
-func (l *loop) onMark(m mark) error {
-	l.snapshots.schedule.Marked(m.Slot)
-	l.agreement.marked(m)
-	return l.judge(m.Slot)
-}
-
 // judge acts on what the marks of a slot mean for this replica.
 func (l *loop) judge(slot journal.Slot) error {
-	v := l.agreement.judge(slot)
-	own := l.agreement.own[slot].sum
-	if v.agreed && l.trim.agreed(slot, own) {
+	v := l.agreement.Judge(slot)
+	own := l.agreement.Own(slot)
+	if v.Agreed && l.trim.agreed(slot, own) {
 		l.releaseRecords()
 	}
-	if v.remake {
-		l.agreement.doubt(slot)
+	if v.Remake {
+		l.agreement.Doubt(slot)
 		l.group.Go(func() error { return l.remake(slot, own) })
 	}
-	if v.diverged {
+	if v.Diverged {
 		return fmt.Errorf("at slot %d another replica makes another state of the same records, as this one did twice: they run different versions of xb, or one has a defect; stop them, run one version, and report it if it was: %w", slot, ErrDiverged)
 	}
 	return nil
@@ -50,10 +42,10 @@ func (l *loop) remake(slot journal.Slot, own [sha256.Size]byte) error {
 	if err != nil {
 		return fmt.Errorf("at slot %d another replica has a different state, and which one is right cannot be told (%w); check the journal with xb fsck: %w", slot, err, ErrDiverged)
 	}
-	var known map[journal.Slot]ownHash
+	var known map[journal.Slot][sha256.Size]byte
 	var stored []journal.Slot
 	if err := l.call(l.ctx, func(l *loop) {
-		known, stored = maps.Clone(l.agreement.own), slices.Clone(l.snapshots.stored)
+		known, stored = l.agreement.OwnHashes(), slices.Clone(l.snapshots.stored)
 	}); err != nil {
 		return err
 	}
@@ -70,14 +62,14 @@ func (l *loop) remake(slot journal.Slot, own [sha256.Size]byte) error {
 		return err
 	}
 	return l.call(l.ctx, func(l *loop) {
-		l.agreement.confirm(slot, own)
+		l.agreement.Confirm(slot, own)
 		l.window.control(record.Snapshot, record.SnapshotMark{Slot: slot, Hash: own}.Append(nil))
 	})
 }
 
 // disputeFrom disputes the snapshot at slot, and all later ones that are not as this
 // replica has computed them.
-func (r *Replica) disputeFrom(ctx context.Context, slot journal.Slot, known map[journal.Slot]ownHash) error {
+func (r *Replica) disputeFrom(ctx context.Context, slot journal.Slot, known map[journal.Slot][sha256.Size]byte) error {
 	r.dispute(ctx, slot)
 	names, err := r.access.listBlobs(ctx)
 	if err != nil {
@@ -85,7 +77,7 @@ func (r *Replica) disputeFrom(ctx context.Context, slot journal.Slot, known map[
 	}
 	for _, newer := range snapshot.Undisputed(names) {
 		m, err := snapshot.ReadManifest(ctx, r.cfg.Store, newer)
-		if newer > slot && (err != nil || m.Hash != fmt.Sprintf("%x", known[newer].sum)) {
+		if newer > slot && (err != nil || m.Hash != fmt.Sprintf("%x", known[newer])) {
 			r.dispute(ctx, newer)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica/agreement"
+	"github.com/xbernetes/xbernetes/internal/replica/lease"
 	"github.com/xbernetes/xbernetes/internal/replica/turns"
 )
 
@@ -29,13 +31,13 @@ type loop struct {
 	pace   turns.Pace    // whether to ask for turns
 	ended  chan appended // Appends that have ended
 
-	reads  reads      // what is being read
-	gap    gap        // an empty slot that holds up records
-	leases leaseClock // which leases are over
+	reads  reads       // what is being read
+	gap    gap         // an empty slot that holds up records
+	leases lease.Clock // which leases are over
 
-	snapshots snapshots // when to take a snapshot
-	agreement agreement // whether other replicas have the same states
-	trim      trimmer   // which records may be deleted
+	snapshots snapshots            // when to take a snapshot
+	agreement *agreement.Agreement // whether other replicas have the same states
+	trim      trimmer              // which records may be deleted
 }
 
 const (
@@ -74,18 +76,22 @@ func (r *Replica) Run(ctx context.Context) error {
 }
 
 func (r *Replica) newLoop(ctx context.Context, group *errgroup.Group, from restored) *loop {
-	return &loop{
+	l := &loop{
 		Replica: r, ctx: ctx, group: group,
 		state: from.state, chains: from.chains,
 		window:    newWindow(from.state.Slot()),
 		turns:     turns.New(r.writer, from.state.Slot()),
 		ended:     make(chan appended),
 		reads:     newReads(),
-		leases:    leaseClock{me: r.writer, alone: r.info.Exclusive},
+		leases:    lease.NewClock(r.writer, r.info.Exclusive),
 		snapshots: newSnapshots(r.cfg.Snapshots),
-		agreement: newAgreement(r.writer, from),
+		agreement: agreement.New(r.writer),
 		trim:      trimmer{allowed: r.cfg.Trim},
 	}
+	if slot := from.state.Slot(); slot > 0 {
+		l.agreement.Loaded(slot, from.hash)
+	}
+	return l
 }
 
 // serve takes in what happened, applies what can be applied, and launches what waits,
@@ -145,7 +151,8 @@ func (l *loop) launch() {
 		b.encode(record.Header{
 			Journal: l.info.ID, Writer: l.writer,
 			Anchor: l.chains.Slot(), AnchorChain: l.chains.Last(),
-			Turns: l.askTurns(b, now), Agrees: l.agreement.agrees(),
+			Turns:  l.pace.Launch(b.filler(), b.asked(now, l.cfg.Timeout), len(l.window.open) > 0, l.turns.Trip()),
+			Agrees: l.agreement.Agrees(),
 		}, l.cfg.CompressFrom)
 		l.window.launch(b)
 		l.group.Go(func() error { return l.append(b) })
@@ -217,15 +224,6 @@ func (l *loop) hole(now time.Time) journal.Slot {
 	return l.window.holeAbove(first)
 }
 
-// askTurns returns what the record of b says of turns.
-func (l *loop) askTurns(b *batch, now time.Time) uint16 {
-	if b.filler() {
-		l.pace.Empty()
-		return 0
-	}
-	return l.pace.Full(b.asked(now, l.cfg.Timeout), len(l.window.open) > 0, l.turns.Trip())
-}
-
 // nextBatch returns the batch to launch next, nil if there is nothing to write. If
 // must is set, it returns a filler rather than nil: the slot blocks other records.
 func (l *loop) nextBatch(must bool) *batch {
@@ -277,7 +275,7 @@ func (l *loop) onAppended(a appended) error {
 func (l *loop) onTick(now time.Time) {
 	l.queue.expire(now, false) // first, because it makes room for expiries of leases
 	l.window.expire(now)
-	for _, req := range l.leases.expired(l.state, now) {
+	for _, req := range l.leases.Expired(l.state, now) {
 		// Nobody waits for it: an expiry that is lost is proposed again.
 		if _, err := l.queue.add(req, l.maxBatch(), now.Add(l.cfg.Timeout)); err != nil {
 			break

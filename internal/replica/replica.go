@@ -240,7 +240,7 @@ func (r *Replica) Lease(ctx context.Context, id mvcc.LeaseID) (Lease, error) {
 		var ttl int64
 		if ttl, _, out.Keys, found = l.state.Lease(id); found {
 			out.TTL = time.Duration(ttl) * time.Second
-			out.Remaining = l.leases.remaining(id, out.TTL)
+			out.Remaining = l.leases.Remaining(id, out.TTL)
 		}
 	})
 	if err == nil && !found {

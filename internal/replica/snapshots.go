@@ -19,9 +19,12 @@ type snapshots struct {
 	working  bool // a snapshot is being taken
 	done     chan taken
 	// stored are the last that this replica stored, or is about to. Invariant:
-	// ascending; len <= keptMarks+1.
+	// ascending; len <= keptStored.
 	stored []journal.Slot
 }
+
+// keptStored is how many of the last stored snapshots are remembered.
+const keptStored = 17
 
 // taken is what taking a snapshot came to.
 type taken struct {
@@ -50,7 +53,7 @@ func (s *snapshots) begin(store bool) bool {
 
 // storing notes that the snapshot at slot will be stored.
 func (s *snapshots) storing(slot journal.Slot) {
-	s.stored = append(s.stored[max(0, len(s.stored)-keptMarks):], slot)
+	s.stored = append(s.stored[max(0, len(s.stored)-keptStored+1):], slot)
 }
 
 // catchUp says whether a snapshot is due although no record asks for it. It is called
@@ -94,10 +97,10 @@ func (l *loop) takeSnapshot(store bool) {
 	if !l.snapshots.begin(store) {
 		return
 	}
-	if store = store && !l.agreement.remaking; store {
+	if store = store && !l.agreement.Remaking(); store {
 		l.snapshots.storing(l.state.Slot())
 	}
-	frozen, chains, trusted := l.state.Freeze(), l.chains.Clone(), l.agreement.newestTrusted(l.alone())
+	frozen, chains, trusted := l.state.Freeze(), l.chains.Clone(), l.agreement.NewestTrusted(l.alone())
 	l.group.Go(func() error {
 		out := taken{slot: frozen.View.Slot()}
 		if store {
@@ -148,7 +151,7 @@ func (l *loop) onSnapshot(out taken) error {
 	if !out.hashed {
 		return nil
 	}
-	l.agreement.computed(out.slot, out.hash)
+	l.agreement.Computed(out.slot, out.hash)
 	return l.judge(out.slot)
 }
 

@@ -63,7 +63,7 @@ func (t *trimmer) end() { t.working = false }
 // is trusted and can be read back.
 func (l *loop) releaseRecords() {
 	oldest, ok := l.trim.oldest()
-	if !ok || !l.agreement.trusted(oldest.slot, l.alone()) {
+	if !ok || !l.agreement.Trusted(oldest.slot, l.alone()) {
 		return
 	}
 	l.trim.begin(oldest)

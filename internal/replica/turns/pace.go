@@ -24,14 +24,14 @@ func (p *Pace) Resolved(now time.Time) { p.resolved = now }
 // Idle says whether the last batch was empty.
 func (p *Pace) Idle() bool { return p.idle }
 
-// Empty notes that an empty batch is placed. It asks for no turns.
-func (p *Pace) Empty() { p.idle = true }
-
-// Full notes that a batch with requests is placed, the first of which came at asked.
-// unresolved says that earlier batches have no outcome yet. It returns the round trip
-// in milliseconds with which the batch's record asks for turns, or 0 if it does not.
-func (p *Pace) Full(asked time.Time, unresolved bool, trip time.Duration) uint16 {
-	p.idle = false
+// Launch notes that a batch is placed: an empty one, or one whose first request came at
+// asked. unresolved says whether other batches have no outcome yet; trip is the writer's
+// round trip. It returns the round trip in milliseconds with which the batch's record asks for
+// turns, or 0 if it does not.
+func (p *Pace) Launch(empty bool, asked time.Time, unresolved bool, trip time.Duration) uint16 {
+	if p.idle = empty; empty {
+		return 0
+	}
 	if unresolved || asked.Sub(p.resolved) < trip/2 {
 		p.pressed++
 	} else {

@@ -163,7 +163,7 @@ func TestPace(t *testing.T) {
 	ask := func(pause time.Duration, unresolved bool) uint16 {
 		p.Resolved(now)
 		now = now.Add(pause)
-		return p.Full(now, unresolved, trip)
+		return p.Launch(false, now, unresolved, trip)
 	}
 	for i := range saturated - 1 {
 		if got := ask(0, false); got != 0 {
@@ -176,14 +176,16 @@ func TestPace(t *testing.T) {
 	if got := ask(time.Second, true); got != 80 {
 		t.Errorf("a batch beside one without an outcome asks with %d ms, want 80", got)
 	}
-	p.Empty()
+	if got := p.Launch(true, now, true, trip); got != 0 || !p.Idle() {
+		t.Errorf("an empty batch asks for turns with %d ms; idle %v", got, p.Idle())
+	}
 	if got := ask(0, false); got != 80 || p.Idle() {
 		t.Errorf("after an empty batch the next one asks with %d ms, want 80; idle %v", got, p.Idle())
 	}
 	if got := ask(time.Second, false); got != 0 {
 		t.Errorf("after a pause a batch asks for turns with %d ms", got)
 	}
-	if got := p.Full(now, true, 0); got != 0 {
+	if got := p.Launch(false, now, true, 0); got != 0 {
 		t.Errorf("a writer that does not know its round trip asks with %d ms", got)
 	}
 }

@@ -1,4 +1,4 @@
-package replica
+package lease
 
 import (
 	"testing"
@@ -8,9 +8,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// TestLeaseGrantedAgain: a lease is its grant, not its ID. One that is granted
-// again under the ID of another has its own time, and an expiry that was meant
-// for the other does not end it.
+// TestLeaseGrantedAgain: a lease is its grant, not its ID. If a lease is granted again
+// with the ID of another, it has its own time to live, and an expiry that was meant for
+// the other does not end it.
 func TestLeaseGrantedAgain(t *testing.T) {
 	s, slot := mvcc.New(), journal.Slot(0)
 	apply := func(reqs ...mvcc.Request) {
@@ -19,9 +19,9 @@ func TestLeaseGrantedAgain(t *testing.T) {
 	}
 	grant := func(ttl int64) mvcc.Request { return mvcc.Request{Kind: mvcc.LeaseGrant, Lease: 7, TTL: ttl} }
 	revoke := mvcc.Request{Kind: mvcc.LeaseRevoke, Lease: 7}
-	c := leaseClock{alone: true}
+	c := Clock{alone: true}
 	now := time.Now()
-	look := func() []*mvcc.Request { return c.expired(s, now) }
+	look := func() []*mvcc.Request { return c.Expired(s, now) }
 
 	apply(grant(10))
 	look()
@@ -47,30 +47,30 @@ func TestLeaseGrantedAgain(t *testing.T) {
 	}
 }
 
-// TestWhoExpiresALease: the replica that a lease was granted or renewed by proposes
-// its expiry; the others do only where that does not come, and not all at once.
+// TestWhoExpiresALease: the replica that granted or renewed a lease proposes its expiry.
+// The others do only if that does not come, and not all at once.
 func TestWhoExpiresALease(t *testing.T) {
-	const leases, ttl = 100, 10
+	const leases, ttl, tick = 100, 10, 500 * time.Millisecond
 	s := mvcc.New()
 	var grants []mvcc.Request
 	for id := range mvcc.LeaseID(leases) {
 		grants = append(grants, mvcc.Request{Kind: mvcc.LeaseGrant, Lease: id + 1, TTL: ttl})
 	}
 	s.Apply(1, &mvcc.Batch{Writer: 1, Number: 1, Requests: grants}, false)
-	clocks := make([]leaseClock, 4)
+	clocks := make([]Clock, 4)
 	for i := range clocks {
 		clocks[i].me = mvcc.WriterID(1+i)*0x1234567 | 1
 	}
-	clocks[0].proposed(1, grants)
+	clocks[0].Proposed(1, grants)
 	began := time.Now()
 	first := map[mvcc.LeaseID]time.Duration{}
 	standIns := map[mvcc.LeaseID]int{} // how many proposed in the second in which the first did
 	for at := time.Duration(0); at < (ttl+10)*time.Second; at += tick {
 		for i := range clocks {
-			for _, r := range clocks[i].expired(s, began.Add(at)) {
+			for _, r := range clocks[i].Expired(s, began.Add(at)) {
 				switch {
 				case i == 0 && at != ttl*time.Second && at != ttl*time.Second+proposeAgain:
-					t.Fatalf("who granted lease %d proposes its expiry after %v", r.Lease, at)
+					t.Fatalf("the replica that granted lease %d proposes its expiry after %v", r.Lease, at)
 				case i == 0:
 				case at < ttl*time.Second+leastStandby:
 					t.Fatalf("a replica that stands by proposes the expiry of lease %d after %v", r.Lease, at)
@@ -91,6 +91,6 @@ func TestWhoExpiresALease(t *testing.T) {
 		together += n
 	}
 	if all != leases || together > 2*leases {
-		t.Errorf("%d of %d leases were expired by those who stand by, by %.1f of 3 at once", all, leases, float64(together)/leases)
+		t.Errorf("%d of %d leases were expired by replicas that stand by, by %.1f of 3 at once", all, leases, float64(together)/leases)
 	}
 }

@@ -1,4 +1,6 @@
-package replica
+// Package lease says when leases are over, by this replica's own clock. It never ends a
+// lease: it returns requests that ask the journal to.
+package lease
 
 import (
 	"maps"
@@ -8,22 +10,22 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// leaseClock watches leases by this replica's own clock. A lease expires once some
-// replica has seen it, unrenewed, for its whole time to live; the time to live starts anew when
-// the replica restarts, as in etcd. Any replica may propose the expiry. So that not all
-// do, the replica that proposed the grant or last renewal goes first, and each of the
-// others waits for some seconds more, not all for the same.
-type leaseClock struct {
+// Clock watches leases. A lease expires once some replica has seen it, unrenewed, for
+// its whole time to live, which starts anew when that replica restarts, as in etcd. Any
+// replica may propose the expiry. So that not all do, the replica that proposed the grant
+// or last renewal goes first, and the others wait for some seconds more, not all for as
+// many.
+type Clock struct {
 	me    mvcc.WriterID
 	alone bool                          // nobody else can propose
-	seen  map[mvcc.LeaseID]sighting     // Invariant: of all leases there were when expired last looked
+	seen  map[mvcc.LeaseID]sighting     // Invariant: those that there were when Expired last looked
 	mine  map[mvcc.LeaseID]journal.Slot // the slot of this replica's own last grant or renewal of a lease
 }
 
 type sighting struct {
-	since    journal.Slot // of the grant or renewal that the deadline is counted from
+	since    journal.Slot // of the grant or renewal that the deadline counts from
 	deadline time.Time
-	standby  time.Duration // after the deadline, before an expiry is proposed
+	standby  time.Duration // how long after the deadline an expiry is proposed
 }
 
 // A replica that stands by learns of another's expiry when it polls next, within a
@@ -34,8 +36,12 @@ const (
 	standbySteps = 4
 )
 
+// NewClock returns the clock of a writer. alone says that nobody else can write the
+// journal.
+func NewClock(me mvcc.WriterID, alone bool) Clock { return Clock{me: me, alone: alone} }
+
 // standby returns how long this replica leaves the expiry of a lease to others.
-func (c *leaseClock) standby(id mvcc.LeaseID, since journal.Slot) time.Duration {
+func (c *Clock) standby(id mvcc.LeaseID, since journal.Slot) time.Duration {
 	if c.alone || c.mine[id] == since {
 		return 0
 	}
@@ -43,8 +49,8 @@ func (c *leaseClock) standby(id mvcc.LeaseID, since journal.Slot) time.Duration 
 	return leastStandby + time.Duration(spread%standbySteps)*standbyStep
 }
 
-// proposed notes which leases a batch of this replica granted or renewed at a slot.
-func (c *leaseClock) proposed(slot journal.Slot, requests []mvcc.Request) {
+// Proposed notes which leases a batch of this replica granted or renewed at a slot.
+func (c *Clock) Proposed(slot journal.Slot, requests []mvcc.Request) {
 	for i := range requests {
 		if r := &requests[i]; r.Kind == mvcc.LeaseGrant || r.Kind == mvcc.LeaseRenew {
 			if c.mine == nil {
@@ -58,8 +64,8 @@ func (c *leaseClock) proposed(slot journal.Slot, requests []mvcc.Request) {
 // proposeAgain is how long an expiry that was proposed is left alone.
 const proposeAgain = 10 * time.Second
 
-// expired looks at all leases, and returns an expiry for each that is over.
-func (c *leaseClock) expired(state *mvcc.State, now time.Time) []*mvcc.Request {
+// Expired looks at all leases, and returns an expiry for each that is over.
+func (c *Clock) Expired(state *mvcc.State, now time.Time) []*mvcc.Request {
 	var out []*mvcc.Request
 	live := make(map[mvcc.LeaseID]sighting, len(c.seen))
 	state.Leases(func(id mvcc.LeaseID, ttl int64, since journal.Slot) {
@@ -85,9 +91,9 @@ func deadline(now time.Time, ttl int64) time.Time {
 	return now.Add(min(time.Duration(min(ttl, int64(maxTTL/time.Second)))*time.Second, maxTTL))
 }
 
-// remaining returns what is left of a lease's time to live: all of it if the lease is
+// Remaining returns what is left of a lease's time to live: all of it if the lease is
 // newer than the last look.
-func (c *leaseClock) remaining(id mvcc.LeaseID, ttl time.Duration) time.Duration {
+func (c *Clock) Remaining(id mvcc.LeaseID, ttl time.Duration) time.Duration {
 	if s, ok := c.seen[id]; ok {
 		return time.Until(s.deadline)
 	}
