@@ -67,6 +67,7 @@ var rules = []rule{
 	{"internal/record", "the envelope between a journal and the state", []string{"internal/journal", "internal/mvcc"}, []string{"github.com/klauspost/compress/..."}},
 	{"internal/snapshot", "the stored form of a state, for whoever writes or checks it", []string{"internal/journal", "internal/mvcc", "internal/record"}, []string{"golang.org/x/sync/..."}},
 	{"internal/replica", "knows the journal's contract, no driver, and no API", []string{"internal/journal", "internal/notify", "internal/mvcc", "internal/record", "internal/replica/...", "internal/snapshot"}, []string{"golang.org/x/sync/..."}},
+	{"internal/replica/access", "calls a journal, whatever is done with the answers", []string{"internal/journal", "internal/record", "internal/snapshot"}, []string{"golang.org/x/sync/..."}},
 	{"internal/replica/agreement", "judges hashes, and neither reads nor writes a snapshot", []string{"internal/journal", "internal/mvcc", "internal/record"}, nil},
 	{"internal/replica/lease", "a clock beside the state; proposes nothing by itself", []string{"internal/journal", "internal/mvcc"}, nil},
 	{"internal/replica/turns", "who writes where, from what was read; knows no record and no store", []string{"internal/journal", "internal/mvcc"}, nil},

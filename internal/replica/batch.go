@@ -48,9 +48,6 @@ func (b *batch) encode(h record.Header, compressFrom int) {
 	b.digest = record.DigestOf(b.rec)
 }
 
-// is says whether rec is the batch as it was last placed.
-func (b *batch) is(rec []byte) bool { return record.DigestOf(rec) == b.digest }
-
 // requests returns the batch's requests, as decoding its record would give them.
 func (b *batch) requests() []mvcc.Request {
 	reqs := make([]mvcc.Request, len(b.proposals))

@@ -10,6 +10,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica/access"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
@@ -35,7 +36,7 @@ func (l *loop) judge(slot journal.Slot) error {
 // that is wrong, from that slot on, are disputed, by both.
 func (l *loop) remake(slot journal.Slot, own [sha256.Size]byte) error {
 	l.log.Warn("another replica has a different state; making this one's anew from the journal to see who is wrong", "slot", uint64(slot))
-	made, err := l.access.recompute(l.ctx, slot)
+	made, err := l.recompute(l.ctx, slot)
 	if l.ctx.Err() != nil {
 		return l.ctx.Err()
 	}
@@ -71,7 +72,7 @@ func (l *loop) remake(slot journal.Slot, own [sha256.Size]byte) error {
 // replica has computed them.
 func (r *Replica) disputeFrom(ctx context.Context, slot journal.Slot, known map[journal.Slot][sha256.Size]byte) error {
 	r.dispute(ctx, slot)
-	names, err := r.access.listBlobs(ctx)
+	names, err := r.access.Snapshots(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,35 +95,35 @@ func (r *Replica) dispute(ctx context.Context, slot journal.Slot) {
 
 // recompute makes the hash of the state at slot from the newest snapshot below it that
 // nobody disputes, or from nothing.
-func (a *access) recompute(ctx context.Context, slot journal.Slot) (hash [sha256.Size]byte, err error) {
-	names, err := a.listBlobs(ctx)
+func (r *Replica) recompute(ctx context.Context, slot journal.Slot) (hash [sha256.Size]byte, err error) {
+	names, err := r.access.Snapshots(ctx)
 	if err != nil {
 		return hash, err
 	}
-	state, chains := mvcc.New(), record.NewChains(a.info.ID)
+	state, chains := mvcc.New(), record.NewChains(r.info.ID)
 	for _, below := range snapshot.Undisputed(names) {
 		if below >= slot {
 			continue
 		}
-		if loaded, err := a.load(ctx, below); err == nil {
+		if loaded, err := r.access.Load(ctx, below); err == nil {
 			state, chains = loaded.State, loaded.Chains
 			break
 		}
 	}
-	c := a.call(readRecords)
-	defer c.end()
+	c := r.access.Begin(access.Read)
+	defer c.End()
 	for state.Slot() < slot {
-		recs, err := c.read(ctx, state.Slot()+1, int(min(slot-state.Slot(), fetchLimit)))
+		recs, err := c.Read(ctx, state.Slot()+1, int(min(slot-state.Slot(), fetchLimit)))
 		switch {
 		case errors.Is(err, journal.ErrTrimmed), errors.Is(err, journal.ErrCorrupt), errors.Is(err, journal.ErrClosed):
 			return hash, err
 		case err != nil || len(recs) == 0:
-			if err := c.pause(ctx, err); err != nil {
+			if err := c.Pause(ctx, err); err != nil {
 				return hash, err
 			}
 		}
 		for _, rec := range recs {
-			replay(state, chains, a.info.ID, rec)
+			replay(state, chains, r.info.ID, rec)
 		}
 	}
 	return snapshot.Hash(ctx, state.Freeze(), chains.Last())

@@ -11,6 +11,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica/access"
 	"github.com/xbernetes/xbernetes/internal/replica/agreement"
 	"github.com/xbernetes/xbernetes/internal/replica/lease"
 	"github.com/xbernetes/xbernetes/internal/replica/turns"
@@ -160,14 +161,20 @@ func (l *loop) launch() {
 	}
 }
 
+// appended is what the Append of a batch came to.
+type appended struct {
+	batch *batch
+	access.Appended
+}
+
 // append runs the Append of a batch, beside the loop.
 func (l *loop) append(b *batch) error {
-	a, err := l.access.append(l.ctx, b)
+	a, err := l.access.Append(l.ctx, b.slot, b.rec)
 	if err != nil {
 		return err
 	}
 	select {
-	case l.ended <- a:
+	case l.ended <- appended{b, a}:
 		return nil
 	case <-l.ctx.Done():
 		return l.ctx.Err()
@@ -245,15 +252,15 @@ func (l *loop) nextBatch(must bool) *batch {
 func (l *loop) onAppended(a appended) error {
 	b := a.batch
 	if !b.filler() {
-		l.turns.Appended(time.Since(b.sent), a.taken)
+		l.turns.Appended(time.Since(b.sent), a.Taken)
 	}
 	if b.slot == l.gap.fill {
 		l.gap.fill = 0 // if the slot is empty still, the next Read says so
 	}
 	switch {
-	case a.err != nil:
-		return fmt.Errorf("append slot %d: %w", b.slot, a.err)
-	case a.taken:
+	case a.Err != nil:
+		return fmt.Errorf("append slot %d: %w", b.slot, a.Err)
+	case a.Taken:
 		l.window.lost(b)
 		l.fetch()
 		return nil

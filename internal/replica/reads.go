@@ -6,12 +6,17 @@ import (
 	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/replica/access"
 	"github.com/xbernetes/xbernetes/internal/replica/turns"
 )
 
 const (
 	fetchLimit = 64
 	pursuers   = 2 // Reads at once, while records of other writers are expected
+	// nearby is how many slots are looked at above a slot that turns up empty while
+	// the journal is followed: whoever took that slot went on close above it. At the
+	// start, as many are looked at as may hold records.
+	nearby = 8
 )
 
 // reads is what the loop knows of its Reads of what comes after the state.
@@ -118,14 +123,14 @@ func (l *loop) look() {
 
 // read reads, beside the loop, until the journal answers.
 func (r *Replica) read(ctx context.Context, f fetch) (fetch, error) {
-	c := r.access.call(readRecords)
-	defer c.end()
+	c := r.access.Begin(access.Read)
+	defer c.End()
 	for {
-		recs, err := c.read(ctx, f.from, f.limit)
+		recs, err := c.Read(ctx, f.from, f.limit)
 		if end := f.from + journal.Slot(len(recs)); err == nil && len(recs) < f.limit && end > f.trusted {
 			// At the start, or after long away: nobody is told that the journal ends
 			// here before that is known.
-			err = r.access.neverHeld(ctx, end, r.info.Depth)
+			err = r.access.NeverHeld(ctx, end, r.info.Depth)
 		}
 		switch {
 		case err == nil:
@@ -136,7 +141,7 @@ func (r *Replica) read(ctx context.Context, f fetch) (fetch, error) {
 		case errors.Is(err, journal.ErrTrimmed), errors.Is(err, journal.ErrClosed), errors.Is(err, journal.ErrCorrupt), errors.Is(err, ErrLost):
 			return f, err
 		}
-		if err := c.pause(ctx, err); err != nil {
+		if err := c.Pause(ctx, err); err != nil {
 			return f, err
 		}
 		f.began = time.Now()
@@ -208,7 +213,7 @@ func (l *loop) sawEmpty(slot journal.Slot, now time.Time) {
 		return
 	}
 	l.group.Go(func() error {
-		if err := l.access.neverHeld(l.ctx, slot, nearby); err != nil {
+		if err := l.access.NeverHeld(l.ctx, slot, nearby); err != nil {
 			return err
 		}
 		return l.call(l.ctx, func(l *loop) {

@@ -3,7 +3,7 @@
 // decides an outcome by itself: the journal's order does.
 //
 // A proposal goes from queue to a batch (batch.go), which launch (loop.go) places in a
-// slot; access.go calls the journal; the window (window.go) holds what is in flight; and
+// slot; access calls the journal; the window (window.go) holds what is in flight; and
 // apply.go applies what comes next, publishes the state and tells the proposer.
 package replica
 
@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica/access"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
@@ -37,7 +39,7 @@ var (
 	// ErrStopped: the replica is not running. The request was not proposed.
 	ErrStopped = errors.New("replica is stopped")
 	// ErrLostEnd: the journal ends before a slot that it is known to have held.
-	ErrLostEnd = errors.New("the end of the journal is missing")
+	ErrLostEnd = access.ErrLostEnd
 	// ErrDiverged: this replica's state at a slot differs from the one that
 	// another recorded. Run ends with it; nothing is served from here on.
 	ErrDiverged = errors.New("state diverged")
@@ -46,7 +48,7 @@ var (
 	ErrForked = errors.New("the journal forked")
 	// ErrLost: a record that was in the journal is gone, and was not trimmed. Run ends
 	// with it, and does not fill the slot.
-	ErrLost = errors.New("the journal lost a record")
+	ErrLost = access.ErrLost
 )
 
 // Config is what a replica needs. Store, Notifier and Logger are required.
@@ -89,8 +91,7 @@ type Replica struct {
 	index index // of linearizable reads
 	hub   hub   // of the newest published state, and of watchers
 
-	health health  // of the journal
-	access *access // to the journal
+	access *access.Access // to the journal
 
 	calls chan func(*loop) // the loop runs what it receives
 	ready chan struct{}    // closed once the tail was reached
@@ -117,8 +118,7 @@ func New(cfg Config) *Replica {
 	if cfg.Name == "" {
 		r.cfg.Name = r.info.ID.String()
 	}
-	r.health.init(r.cfg.Name, r.log)
-	r.access = &access{store: cfg.Store, info: r.info, timeout: cfg.Timeout, attempt: cfg.Attempt, health: &r.health, log: r.log}
+	r.access = access.New(access.Config{Store: cfg.Store, Name: r.cfg.Name, Timeout: cfg.Timeout, Attempt: cfg.Attempt, Logger: r.log})
 	r.queue.init()
 	r.index.init()
 	r.hub.init(mvcc.New().View())
@@ -159,14 +159,14 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 		}
 	}
 	w := r.index.ask()
-	_, outage := r.health.reads.state()
+	_, outage := r.access.Reads().State()
 	timeout := time.NewTimer(r.cfg.Timeout)
 	defer timeout.Stop()
 	select {
 	case <-w:
 		return r.View(), nil
 	case <-outage:
-		return nil, r.health.reads.because(ErrUnavailable)
+		return nil, because(r.access.Reads(), ErrUnavailable)
 	case <-timeout.C:
 		return nil, ErrUnavailable
 	case <-ctx.Done():
@@ -193,9 +193,9 @@ func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, 
 			return res, nil
 		}
 	}
-	known, outage := r.health.writes.state()
+	known, outage := r.access.Writes().State()
 	if known != nil {
-		return mvcc.Result{}, r.health.writes.because(ErrUnavailable)
+		return mvcc.Result{}, because(r.access.Writes(), ErrUnavailable)
 	}
 	p, err := r.queue.add(req, r.maxBatch(), time.Now().Add(r.cfg.Timeout))
 	if err != nil {
@@ -205,7 +205,7 @@ func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, 
 	case <-p.done: // also if its wait is over, or Run has ended
 	case <-outage:
 		if p.withdraw() {
-			return mvcc.Result{}, r.health.writes.because(ErrUnavailable)
+			return mvcc.Result{}, because(r.access.Writes(), ErrUnavailable)
 		}
 		// It is on its way: its outcome is not known before it comes, or ctx ends.
 		select {
@@ -217,7 +217,30 @@ func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, 
 		return p.abandon(ctx.Err())
 	}
 	res, err := p.outcome()
-	return res, r.health.writes.because(err)
+	return res, because(r.access.Writes(), err)
+}
+
+// Outage says which journal does not answer, since when, and why. Errors wrap it beside
+// ErrUnavailable or ErrUnknown, which say what became of a request.
+type Outage = access.Outage
+
+// Outage returns nil if the journal answers, as far as the calls under way know. A
+// replica that follows its journal always knows within seconds.
+func (r *Replica) Outage() *Outage {
+	o, _ := r.access.Writes().State()
+	return o
+}
+
+// because adds the outage that is known now to err, if err says that the journal did
+// not answer.
+func because(lane *access.Lane, err error) error {
+	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	if o, _ := lane.State(); o != nil {
+		return fmt.Errorf("%w: %w", err, o)
+	}
+	return err
 }
 
 // Lease is what this replica knows of one lease.

@@ -25,7 +25,7 @@ func (r *Replica) restore(ctx context.Context) (restored, error) {
 	from := restored{state: mvcc.New(), chains: record.NewChains(r.info.ID)}
 	// While snapshots are loaded, running replicas may replace them by newer ones.
 	for tried := []journal.Slot(nil); from.state.Slot() == 0; {
-		names, err := r.access.listBlobs(ctx)
+		names, err := r.access.Snapshots(ctx)
 		if err != nil {
 			return from, err
 		}
@@ -51,7 +51,7 @@ func (r *Replica) restore(ctx context.Context) (restored, error) {
 // if there is no such one.
 func (r *Replica) restoreNewest(ctx context.Context, slots []journal.Slot, none restored) (restored, error) {
 	for _, slot := range slots {
-		loaded, err := r.access.load(ctx, slot)
+		loaded, err := r.access.Load(ctx, slot)
 		if ctx.Err() != nil {
 			return none, ctx.Err()
 		}
@@ -59,7 +59,7 @@ func (r *Replica) restoreNewest(ctx context.Context, slots []journal.Slot, none 
 			r.log.Warn("snapshot is not usable; trying another one", "slot", uint64(slot), "error", err)
 			continue
 		}
-		if err := r.access.reaches(ctx, slot); err != nil {
+		if err := r.access.Reaches(ctx, slot); err != nil {
 			return none, err
 		}
 		r.log.Info("snapshot restored", "slot", uint64(slot), "revision", int64(loaded.State.Revision()))

@@ -1,4 +1,4 @@
-package replica
+package access
 
 import (
 	"errors"
@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Outage says which journal does not answer, since when, and why. Errors wrap it
-// beside ErrUnavailable or ErrUnknown, which say what became of a request.
+// Outage says which journal does not answer, since when, and why.
 type Outage struct {
 	Journal string
 	Since   time.Time
@@ -36,13 +35,6 @@ type failure struct {
 // errSilent is the cause of an outage in which no attempt has failed yet.
 var errSilent = errors.New("it has been silent for as long as a request waits")
 
-// Outage returns nil if the journal answers, as far as the calls under way know. A
-// replica that follows its journal always knows within seconds.
-func (r *Replica) Outage() *Outage {
-	o, _ := r.health.writes.state()
-	return o
-}
-
 // health is what the calls under way say of the journal. A journal that cannot be read
 // counts as one that takes no writes either, because a write would wait for its
 // outcome. A journal that takes no writes, for want of permission, may well be read.
@@ -51,46 +43,40 @@ type health struct {
 	log     *slog.Logger
 
 	mu            sync.Mutex
-	failing       map[*call]failure // calls that fail for long
-	reads, writes lane
+	failing       map[*Call]failure // calls that fail for long; guarded by mu
+	reads, writes Lane              // follow from failing
 }
 
-// lane is one kind of request that the journal is needed for.
-type lane struct {
-	mu     *sync.Mutex
-	outage *Outage       // nil: none
-	began  chan struct{} // closed while there is one
+// Lane says whether the journal answers one kind of request.
+type Lane struct {
+	mu     *sync.Mutex   // the health's
+	outage *Outage       // nil: none; guarded by mu
+	began  chan struct{} // closed while there is one; guarded by mu
 }
 
 func (h *health) init(journal string, log *slog.Logger) {
 	h.journal, h.log = journal, log
-	h.failing = map[*call]failure{}
-	h.reads = lane{mu: &h.mu, began: make(chan struct{})}
-	h.writes = lane{mu: &h.mu, began: make(chan struct{})}
+	h.failing = map[*Call]failure{}
+	h.reads = Lane{mu: &h.mu, began: make(chan struct{})}
+	h.writes = Lane{mu: &h.mu, began: make(chan struct{})}
 }
 
-// state returns the outage, nil if there is none, and a channel that is closed once
+// Reads says whether the journal can be read.
+func (a *Access) Reads() *Lane { return &a.health.reads }
+
+// Writes says whether the journal can be read and takes writes.
+func (a *Access) Writes() *Lane { return &a.health.writes }
+
+// State returns the outage, nil if there is none, and a channel that is closed once
 // there is one.
-func (l *lane) state() (*Outage, <-chan struct{}) {
+func (l *Lane) State() (*Outage, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outage, l.began
 }
 
-// because adds the outage that is known now to err, if err says that the journal did
-// not answer.
-func (l *lane) because(err error) error {
-	if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknown) {
-		return err
-	}
-	if o, _ := l.state(); o != nil {
-		return fmt.Errorf("%w: %w", err, o)
-	}
-	return err
-}
-
 // fails notes that a call fails for long.
-func (h *health) fails(c *call, f failure) {
+func (h *health) fails(c *Call, f failure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.ended { // its timer fired late
@@ -102,7 +88,7 @@ func (h *health) fails(c *call, f failure) {
 
 // over notes that a call has ended. The log hears of the end of an outage only
 // if the journal answered.
-func (h *health) over(c *call, answered bool) {
+func (h *health) over(c *Call, answered bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.ended = true
@@ -154,7 +140,7 @@ func (o *Outage) with(p *Outage) *Outage {
 	return &both
 }
 
-func (l *lane) set(o *Outage) {
+func (l *Lane) set(o *Outage) {
 	switch {
 	case l.outage == nil && o != nil:
 		close(l.began)

@@ -1,6 +1,10 @@
-package replica
+// Package access calls a journal until it answers, and says when it does not: an
+// outage. It looks into records only for proof that a slot was held. It never decides
+// what is written, and knows nothing of the state.
+package access
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,40 +19,61 @@ import (
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
-// access is how the replica calls its journal: every call is repeated until the
-// journal has answered, and health hears of calls that fail for long. It knows
-// nothing of the state. Its methods are safe for concurrent use.
-type access struct {
-	store   journal.Store
-	info    journal.Info
-	timeout time.Duration // a call that has no answer for so long is an outage
-	attempt time.Duration // bounds one attempt of a call
-	health  *health
-	log     *slog.Logger
+// The errors that say that a journal has lost what it held. Callers end with them.
+var (
+	// ErrLost: a record that was in the journal is gone, and was not trimmed.
+	ErrLost = errors.New("the journal lost a record")
+	// ErrLostEnd: the journal ends before a slot that it is known to have held.
+	ErrLostEnd = errors.New("the end of the journal is missing")
+)
+
+// Config is what an Access needs. All of it is required.
+type Config struct {
+	Store   journal.Store
+	Name    string        // what people call the journal
+	Timeout time.Duration // a call that has no answer for so long is an outage
+	Attempt time.Duration // bounds one attempt of a call
+	Logger  *slog.Logger
 }
 
-// operation is what a call asks of the journal.
-type operation string
+// Access is the way to one journal. Every call is repeated until the journal has
+// answered. Its methods are safe for concurrent use.
+type Access struct {
+	cfg    Config
+	info   journal.Info
+	health health // hears of calls that fail for long
+}
 
+// New returns the way to a journal.
+func New(cfg Config) *Access {
+	a := &Access{cfg: cfg, info: cfg.Store.Info()}
+	a.health.init(cfg.Name, cfg.Logger)
+	return a
+}
+
+// Operation is what a call asks of the journal.
+type Operation string
+
+// The operations.
 const (
-	appendRecord  operation = "append"
-	readRecords   operation = "read"
-	loadSnapshot  operation = "load snapshot"
-	listSnapshots operation = "list snapshots"
+	Append        Operation = "append"
+	Read          Operation = "read"
+	LoadSnapshot  Operation = "load snapshot"
+	ListSnapshots Operation = "list snapshots"
 )
 
 // needsWrites says whether the operation tells of writes alone: reads may go on while
 // it fails. Others of its kind go on beside it too, so that one that is merely silent
 // is no outage: if the whole journal is silent, a Read is silent as well, and
 // reports the outage.
-func (o operation) needsWrites() bool { return o == appendRecord }
+func (o Operation) needsWrites() bool { return o == Append }
 
-// call is one call on the journal, repeated until it is answered. Waits between the
+// Call is one call on the journal, repeated until it is answered. Waits between the
 // attempts grow, with jitter. A call that fails for long, or has no answer for as long
 // as a request waits, is an outage.
-type call struct {
-	*access
-	op    operation
+type Call struct {
+	*Access
+	op    Operation
 	wait  time.Duration // before the next attempt
 	began time.Time
 	slow  *time.Timer // fires once the call has had no answer for long
@@ -64,10 +89,10 @@ const (
 	tellAfter = 2 * time.Second
 )
 
-// call begins a call. The caller must end it.
-func (a *access) call(op operation) *call {
-	c := &call{access: a, op: op, wait: firstWait, began: time.Now()}
-	c.slow = time.AfterFunc(a.timeout, func() {
+// Begin begins a call. The caller must End it.
+func (a *Access) Begin(op Operation) *Call {
+	c := &Call{Access: a, op: op, wait: firstWait, began: time.Now()}
+	c.slow = time.AfterFunc(a.cfg.Timeout, func() {
 		if !op.needsWrites() {
 			a.health.fails(c, failure{cause: errSilent})
 		}
@@ -76,14 +101,14 @@ func (a *access) call(op operation) *call {
 }
 
 // try makes one attempt.
-func (c *call) try(ctx context.Context, attempt func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.attempt)
+func (c *Call) try(ctx context.Context, attempt func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Attempt)
 	defer cancel()
 	return attempt(ctx)
 }
 
-// pause waits before the next attempt. It fails when ctx ends.
-func (c *call) pause(ctx context.Context, cause error) error {
+// Pause waits before the next attempt. It fails when ctx ends.
+func (c *Call) Pause(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
 		c.gaveUp = true
 		return ctx.Err()
@@ -92,7 +117,7 @@ func (c *call) pause(ctx context.Context, cause error) error {
 	if cause != nil && !silent && time.Since(c.began) >= tellAfter {
 		c.slow.Stop()
 		c.health.fails(c, failure{cause, c.readable})
-		c.log.Debug("journal fails", "to", string(c.op), "error", cause)
+		c.cfg.Logger.Debug("journal fails", "to", string(c.op), "error", cause)
 	}
 	t := time.NewTimer(c.wait/2 + rand.N(c.wait/2+1))
 	defer t.Stop()
@@ -106,94 +131,93 @@ func (c *call) pause(ctx context.Context, cause error) error {
 	}
 }
 
-// end ends the call, answered or not.
-func (c *call) end() {
+// End ends the call, answered or not.
+func (c *Call) End() {
 	c.slow.Stop()
 	c.health.over(c, !c.gaveUp)
 }
 
-// read makes one attempt to read records.
-func (c *call) read(ctx context.Context, from journal.Slot, limit int) (recs [][]byte, err error) {
+// Read makes one attempt to read records.
+func (c *Call) Read(ctx context.Context, from journal.Slot, limit int) (recs [][]byte, err error) {
 	err = c.try(ctx, func(ctx context.Context) (err error) {
-		recs, err = c.store.Read(ctx, from, limit)
+		recs, err = c.cfg.Store.Read(ctx, from, limit)
 		return err
 	})
 	return recs, err
 }
 
-// appended is what an Append of a batch came to: the batch holds its slot, another
-// record does, or no answer will ever come.
-type appended struct {
-	batch *batch
-	taken bool // another record holds the slot, or an earlier attempt of this batch
-	err   error
+// Appended is what appending a record came to: it holds its slot, another record does,
+// or no answer will ever come.
+type Appended struct {
+	Taken bool // another record holds the slot, or this one does by an earlier attempt
+	Err   error
 }
 
-// append brings a batch to its slot, until it is known which record holds the slot. A
+// Append brings a record to a slot, until it is known which record holds the slot. A
 // crash on the way leaves a record that landed or did not; nobody was told either. The
 // error is that of ctx.
-func (a *access) append(ctx context.Context, b *batch) (appended, error) {
-	c := a.call(appendRecord)
-	defer c.end()
+func (a *Access) Append(ctx context.Context, slot journal.Slot, rec []byte) (Appended, error) {
+	c := a.Begin(Append)
+	defer c.End()
 	unknown := false // an earlier attempt may have landed, or still may
 	for {
-		err := c.try(ctx, func(ctx context.Context) error { return a.store.Append(ctx, b.slot, b.rec) })
+		err := c.try(ctx, func(ctx context.Context) error { return a.cfg.Store.Append(ctx, slot, rec) })
 		switch {
 		case err == nil:
-			return appended{batch: b}, nil
+			return Appended{}, nil
 		case errors.Is(err, journal.ErrTaken):
 			// Perhaps by an earlier attempt. Which it is turns out when the slot is
 			// applied: it cannot be read before the slots below it are held.
-			return appended{batch: b, taken: true}, nil
+			return Appended{Taken: true}, nil
 		case errors.Is(err, journal.ErrTooLarge), errors.Is(err, journal.ErrClosed):
-			return appended{batch: b, err: err}, nil
+			return Appended{Err: err}, nil
 		case errors.Is(err, journal.ErrAhead):
 			// Not stored: the store has not seen the tail that this replica has seen.
 		default:
 			unknown = true
 		}
-		if err := c.pause(ctx, err); err != nil {
-			return appended{}, err
+		if err := c.Pause(ctx, err); err != nil {
+			return Appended{}, err
 		}
 		if !unknown {
 			continue
 		}
 		// Never append again blindly: first see which record holds the slot.
-		out, known, err := c.lookAt(ctx, b)
+		out, known, err := c.lookAt(ctx, slot, rec)
 		if err != nil || known {
 			return out, err
 		}
 	}
 }
 
-// lookAt reads the slot of a batch whose Append has an unknown outcome. known is
-// false if the slot was empty. The error is that of ctx.
-func (c *call) lookAt(ctx context.Context, b *batch) (out appended, known bool, err error) {
+// lookAt reads the slot of a record whose Append has an unknown outcome. known is false
+// if the slot was empty. The error is that of ctx.
+func (c *Call) lookAt(ctx context.Context, slot journal.Slot, rec []byte) (out Appended, known bool, err error) {
 	for {
-		recs, err := c.read(ctx, b.slot, 1)
+		recs, err := c.Read(ctx, slot, 1)
 		c.readable = err == nil
 		switch {
 		case err == nil && len(recs) == 0:
-			return appended{}, false, nil
+			return Appended{}, false, nil
 		case err == nil:
-			return appended{batch: b, taken: !b.is(recs[0])}, true, nil
+			return Appended{Taken: !bytes.Equal(recs[0], rec)}, true, nil
 		case errors.Is(err, journal.ErrTrimmed), errors.Is(err, journal.ErrCorrupt):
-			return appended{batch: b, err: err}, true, nil // no answer will ever come
+			return Appended{Err: err}, true, nil // no answer will ever come
 		}
-		if err := c.pause(ctx, err); err != nil {
-			return appended{}, false, err
+		if err := c.Pause(ctx, err); err != nil {
+			return Appended{}, false, err
 		}
 	}
 }
 
 // peek returns the record that a slot holds, nil for none. What cannot be decoded
 // counts as none: it proves nothing.
-func (a *access) peek(ctx context.Context, slot journal.Slot) (rec []byte, err error) {
-	c := a.call(readRecords)
-	defer c.end()
+func (a *Access) peek(ctx context.Context, slot journal.Slot) (rec []byte, err error) {
+	c := a.Begin(Read)
+	defer c.End()
 	for {
 		err := c.try(ctx, func(ctx context.Context) (err error) {
-			rec, err = a.store.Peek(ctx, slot)
+			rec, err = a.cfg.Store.Peek(ctx, slot)
 			return err
 		})
 		switch {
@@ -202,7 +226,7 @@ func (a *access) peek(ctx context.Context, slot journal.Slot) (rec []byte, err e
 		case err == nil, errors.Is(err, journal.ErrTrimmed), errors.Is(err, journal.ErrClosed):
 			return rec, err
 		}
-		if err := c.pause(ctx, err); err != nil {
+		if err := c.Pause(ctx, err); err != nil {
 			return nil, err
 		}
 	}
@@ -215,19 +239,13 @@ func (a *access) peek(ctx context.Context, slot journal.Slot) (rec []byte, err e
 // wrote since had seen it held: a writer ended there before its record landed, and
 // others fill the slot.
 
-const (
-	// peekers is how many slots are looked at together.
-	peekers = 32
-	// nearby is how many slots are looked at above a slot that turns up empty while
-	// the journal is followed: whoever took that slot went on close above it. At the
-	// start, as many are looked at as may hold records.
-	nearby = 8
-)
+// peekers is how many slots are looked at together.
+const peekers = 32
 
-// neverHeld makes sure, by so many slots above it, that the empty slot after all that
-// this replica has read was never held. The error wraps ErrLost, or says why the
+// NeverHeld makes sure, by so many slots above it, that the empty slot after all that
+// the caller has read was never held. The error wraps ErrLost, or says why the
 // journal cannot be read.
-func (a *access) neverHeld(ctx context.Context, slot journal.Slot, reach int) error {
+func (a *Access) NeverHeld(ctx context.Context, slot journal.Slot, reach int) error {
 	proofs := make([]bool, min(reach, a.info.Depth)) // whether slot+1+i holds a proof
 	var group errgroup.Group
 	group.SetLimit(peekers)
@@ -255,14 +273,14 @@ func (a *access) neverHeld(ctx context.Context, slot journal.Slot, reach int) er
 	return nil
 }
 
-// reaches fails if the journal ends before slot, of which there is a snapshot: then
+// Reaches fails if the journal ends before slot, of which there is a snapshot: then
 // records are missing that clients were told of, and new records would take their
 // slots.
-func (a *access) reaches(ctx context.Context, slot journal.Slot) error {
-	c := a.call(readRecords)
-	defer c.end()
+func (a *Access) Reaches(ctx context.Context, slot journal.Slot) error {
+	c := a.Begin(Read)
+	defer c.End()
 	for {
-		recs, err := c.read(ctx, slot, 1)
+		recs, err := c.Read(ctx, slot, 1)
 		switch {
 		case errors.Is(err, journal.ErrTrimmed) || len(recs) > 0:
 			return nil
@@ -271,45 +289,45 @@ func (a *access) reaches(ctx context.Context, slot journal.Slot) error {
 		case err == nil:
 			return fmt.Errorf("there is a snapshot of slot %d, and the journal ends before: %w; put it back from a copy, or go on without it, for good, by xb journal accept-loss", slot, ErrLostEnd)
 		}
-		if err := c.pause(ctx, err); err != nil {
+		if err := c.Pause(ctx, err); err != nil {
 			return err
 		}
 	}
 }
 
-// listBlobs returns the names of all blobs of snapshots.
-func (a *access) listBlobs(ctx context.Context) ([]string, error) {
-	c := a.call(listSnapshots)
-	defer c.end()
+// Snapshots returns the names of all blobs of snapshots.
+func (a *Access) Snapshots(ctx context.Context) ([]string, error) {
+	c := a.Begin(ListSnapshots)
+	defer c.End()
 	for {
 		var names []string
 		err := c.try(ctx, func(ctx context.Context) (err error) {
-			names, err = a.store.ListBlobs(ctx, snapshot.Prefix)
+			names, err = a.cfg.Store.ListBlobs(ctx, snapshot.Prefix)
 			return err
 		})
 		if err == nil {
 			return names, nil
 		}
-		if err := c.pause(ctx, err); err != nil {
+		if err := c.Pause(ctx, err); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// load loads a snapshot. It tries until the store has answered: a snapshot for which
+// Load loads a snapshot. It tries until the store has answered: a snapshot for which
 // the journal was trimmed must not be passed over because of a moment's trouble.
-func (a *access) load(ctx context.Context, slot journal.Slot) (snapshot.Loaded, error) {
-	var c *call
+func (a *Access) Load(ctx context.Context, slot journal.Slot) (snapshot.Loaded, error) {
+	var c *Call
 	for {
-		loaded, err := snapshot.Load(ctx, a.store, a.info.ID, slot)
+		loaded, err := snapshot.Load(ctx, a.cfg.Store, a.info.ID, slot)
 		if err == nil || errors.Is(err, snapshot.ErrBad) || errors.Is(err, journal.ErrCorrupt) || errors.Is(err, journal.ErrNoBlob) {
 			return loaded, err
 		}
 		if c == nil { // not before: loading a large snapshot takes long, and is no outage
-			c = a.call(loadSnapshot)
-			defer c.end()
+			c = a.Begin(LoadSnapshot)
+			defer c.End()
 		}
-		if err := c.pause(ctx, err); err != nil {
+		if err := c.Pause(ctx, err); err != nil {
 			return snapshot.Loaded{}, err
 		}
 	}
