@@ -32,16 +32,15 @@ type DumpOptions struct {
 	// Requests is how many requests of a batch a line of text tells of; 0: 8,
 	// below 0: all. JSON has all.
 	Requests int
-	// Follow goes on with what is appended, until ctx ends.
+	// Follow goes on with the records that are appended, until ctx ends.
 	Follow bool
 	// Poll is how long Follow waits before it looks again; 0: a second.
 	Poll time.Duration
 }
 
-// Dump writes the records of a journal to w, as they are: whether a replica
-// takes them for void, only Check can say. Corrupt slots have a line too, and
-// in the end make an error that wraps journal.ErrCorrupt. Where ctx ends Dump
-// while it follows, that is no error.
+// Dump writes the records of a journal to w, as they are. Only Check can say which of
+// them are void. Corrupt slots have a line too, and in the end make an error that wraps
+// journal.ErrCorrupt. If ctx ends while Dump follows, that is no error.
 func Dump(ctx context.Context, store journal.Journal, w io.Writer, opts DumpOptions) error {
 	d := dumper{id: store.Info().ID, w: w, opts: opts}
 	err := d.run(ctx, store)
@@ -51,9 +50,9 @@ func Dump(ctx context.Context, store journal.Journal, w io.Writer, opts DumpOpti
 	return err
 }
 
-// DumpRecords is Dump for records that somebody else reads: each calls its argument
-// with one record after the other, or with slot 0 for none, and with what could not
-// be read before it.
+// DumpRecords is Dump for records that the caller reads. each must call its argument for
+// one record after the other; gap says what could not be read before the record. Slot 0
+// stands for no record.
 func DumpRecords(w io.Writer, opts DumpOptions, each func(func(slot journal.Slot, rec []byte, gap string) error) error) error {
 	d := dumper{w: w, opts: opts}
 	return each(func(slot journal.Slot, rec []byte, gap string) error {
@@ -70,8 +69,8 @@ func DumpRecords(w io.Writer, opts DumpOptions, each func(func(slot journal.Slot
 	})
 }
 
-// headID is the journal that a record says it is of. What is wrong with a record is
-// told where it is decoded.
+// headID returns the journal that a record names. What is wrong with the record is
+// reported when it is decoded.
 func headID(rec []byte) journal.ID {
 	h, _, _ := record.Parse(rec)
 	return h.Journal
@@ -133,8 +132,8 @@ func (d *dumper) run(ctx context.Context, store journal.Journal) error {
 	return nil
 }
 
-// maxCorrupt is how many slots may be corrupt before Dump gives up: there may
-// be no end of them.
+// maxCorrupt is how many corrupt slots Dump reports before it gives up: there might be
+// no end of them.
 const maxCorrupt = 100
 
 func (d *dumper) wait(ctx context.Context) error {

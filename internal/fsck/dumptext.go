@@ -13,7 +13,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/record"
 )
 
-// The words for what has a number in a record.
+// The words for the numbers in a record.
 var (
 	requestKinds   = [...]string{mvcc.Txn: "txn", mvcc.Compact: "compact", mvcc.LeaseGrant: "lease-grant", mvcc.LeaseRevoke: "lease-revoke", mvcc.LeaseRenew: "lease-renew", mvcc.LeaseExpire: "lease-expire"}
 	recordKinds    = [...]string{record.Batch: "batch", record.Floor: "floor", record.Snapshot: "snapshot"}
@@ -52,7 +52,7 @@ func (e *entry) appendText(dst []byte, opts DumpOptions) []byte {
 	return w.b
 }
 
-// verdict is what a bad record is called.
+// verdict returns the word for a bad record.
 func (e *entry) verdict() string {
 	if errors.Is(e.bad, journal.ErrCorrupt) {
 		return "corrupt"
@@ -184,7 +184,7 @@ func rangeName(r mvcc.KeyRange) string {
 	return "[" + keyName(r.Key) + ", " + keyName(r.End) + ")"
 }
 
-// keyName is a key as text, quoted if it holds anything but plain characters.
+// keyName returns a key as text, quoted if it holds other than plain characters.
 func keyName(key string) string {
 	plain := key != "" && utf8.ValidString(key) && !strings.ContainsFunc(key, func(r rune) bool {
 		return !unicode.IsPrint(r) || r == ' ' || strings.ContainsRune(`"',;|()[]`, r)
@@ -195,7 +195,7 @@ func keyName(key string) string {
 	return strconv.Quote(key)
 }
 
-// printable is s on one line, without what a terminal acts on.
+// printable returns s on one line, without characters that a terminal acts on.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -114,9 +114,9 @@ func ends(dir string, records []int) (map[string]int, error) {
 	return out, nil
 }
 
-// TestEveryByte flips a bit in every byte of a journal on disk, one at a time.
-// Each is found, by the check or by the driver that opens the journal; or it is
-// in a byte that says nothing, and then the state is what it was.
+// TestEveryByte flips a bit in every byte of a journal on disk, one at a time. Each flip
+// is found, by the check or by the driver that opens the journal, or the byte means
+// nothing and the state is what it was.
 func TestEveryByte(t *testing.T) {
 	home := t.TempDir()
 	records := fileJournal(t, home)

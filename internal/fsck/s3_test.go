@@ -55,7 +55,7 @@ func TestS3(t *testing.T) {
 	}
 	cfg.ReadOnly = true
 	find := func(t *testing.T) *fsck.Report {
-		s3, err := s3log.Open(t.Context(), cfg) // what one has seen of the journal, the next has not
+		s3, err := s3log.Open(t.Context(), cfg) // each opens the journal anew, and has seen nothing of it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestS3(t *testing.T) {
 		{"one slot lost", 20, remove, fsck.LostSlots, 19},
 		{"one slot lost behind the snapshot", 40, remove, fsck.LostSlots, 39},
 		{"the last but one lost", n - 1, remove, fsck.LostSlots, n - 2},
-		// Nobody who had read it has written since.
+		// No writer that had read it has written since.
 		{"the last lost", n, remove, "", n - 1},
 		{"a bit flipped", 20, func(path string, data []byte) error {
 			data[len(data)/2] ^= 8

@@ -41,8 +41,8 @@ func (s *shaped) Info() journal.Info {
 	return info
 }
 
-// Read fails as a whole if it meets a corrupt record, and shows what is behind
-// a lost one to who asks for that.
+// Read fails as a whole if it meets a corrupt record. Records behind a lost one are read
+// only if the Read begins behind it.
 func (s *shaped) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
 	recs, err := s.Store.Read(ctx, from, limit)
 	if err == nil {
@@ -140,7 +140,7 @@ func (b *bench) mark(w mvcc.WriterID, m record.SnapshotMark) journal.Slot {
 }
 
 // snapshot stores a snapshot of the state as it stands, under the number of a
-// slot, by the layout that replica documents.
+// slot, in the layout of docs/journal-format.md.
 func (b *bench) snapshot(slot journal.Slot) {
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {

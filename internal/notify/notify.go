@@ -1,6 +1,5 @@
-// Package notify tells a replica that the tail of its journal may have moved.
-// A notification is a hint: it may be lost, doubled, late or forged, and
-// nothing is ever decided by it.
+// Package notify tells a replica that the tail of its journal may have moved. It never
+// decides anything: a notification is a hint, which may be lost, doubled, late or forged.
 package notify
 
 import (
@@ -11,8 +10,8 @@ import (
 
 // Notifier gives hints. Its Run must be running for them to come.
 type Notifier interface {
-	// C receives when the tail may have moved. Hints that nobody took yet
-	// fold into one.
+	// C receives when the tail may have moved. Hints that nobody received yet become
+	// one.
 	C() <-chan struct{}
 	// Active says that this replica has just seen or made a record; the
 	// notifier may expect more. It never blocks.
@@ -21,8 +20,8 @@ type Notifier interface {
 	Run(ctx context.Context) error
 }
 
-// Polling hints at an interval: the shortest after any activity, a quarter
-// longer each time nothing came of it, up to the longest.
+// Polling hints at intervals: the shortest one after any activity, and a quarter longer
+// after each hint that no activity followed, up to the longest.
 type Polling struct {
 	min, max time.Duration
 	c        chan struct{}
@@ -30,7 +29,7 @@ type Polling struct {
 	wake     chan struct{}
 }
 
-// NewPolling returns a notifier that hints every min to max.
+// NewPolling returns a notifier whose intervals are from minimum to maximum.
 func NewPolling(minimum, maximum time.Duration) *Polling {
 	return &Polling{min: minimum, max: max(minimum, maximum), c: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 }
@@ -58,7 +57,7 @@ func (p *Polling) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-p.wake:
-			// Something moved while we were waiting long: come back soon.
+			// Something moved during a long interval: hint again soon.
 			if wait > p.min {
 				wait = p.min
 				timer.Reset(wait)

@@ -30,13 +30,13 @@ func NewChains(id journal.ID) *Chains {
 	return c
 }
 
-// Slot is the last slot in the chain.
+// Slot returns the last slot in the chain.
 func (c *Chains) Slot() journal.Slot { return c.slot }
 
-// Last is the chain at the last slot.
+// Last returns the chain at the last slot.
 func (c *Chains) Last() Chain { return c.ring[c.slot%AnchorSpan] }
 
-// Extend takes in the next slot's record, whatever it is: a void one too.
+// Extend extends the chain by the next slot's record, even if that is void.
 func (c *Chains) Extend(d Digest) {
 	var b [2 * sha256.Size]byte
 	last := c.Last()
@@ -50,9 +50,9 @@ func (c *Chains) Extend(d Digest) {
 // anchor is out of reach. The slot that holds it is void.
 var ErrForeign = errors.New("record does not belong here")
 
-// ErrForked: a record of this journal whose writer had applied other records
-// than those below it, or more. The journal has two histories, whatever made
-// them: nothing may be written to it any more.
+// ErrForked: a record of this journal whose writer had applied other records than those
+// below it, or more. The journal has two histories, whatever the cause. Nothing may be
+// written to it any more.
 var ErrForked = errors.New("record is of another history of this journal")
 
 // Check says whether a record belongs at the slot after the last. The error
@@ -101,7 +101,7 @@ func ParseChains(slot journal.Slot, b []byte) (*Chains, error) {
 	return c, nil
 }
 
-// Clone returns a copy that stays as it is.
+// Clone returns a copy, which does not change with c.
 func (c *Chains) Clone() *Chains {
 	d := *c
 	return &d

@@ -31,28 +31,28 @@ const (
 	Snapshot Kind = 3
 )
 
-// ErrFormat: a whole record, by its checksum, of another format than this
-// build's. What it says is not known, so nothing can be applied after it.
+// ErrFormat: a whole record, by its checksum, of another format than this build's. This
+// build cannot tell what the record says, so it can apply nothing after it.
 var ErrFormat = errors.New("record of another format")
 
-// ErrMalformed: bytes that are no record of this format. The slot that holds
-// them is void.
+// ErrMalformed: bytes that are no record of this format. The slot that holds them is
+// void.
 var ErrMalformed = errors.New("malformed record")
 
 // Header is what a record says of itself.
 type Header struct {
 	Journal journal.ID
 	Writer  mvcc.WriterID
-	Number  mvcc.BatchNumber // of the writer's batches; control records count too, what only fills a slot has 0
-	// Anchor is a slot below the record's own, and AnchorChain the chain
-	// there: the record is void in any other history. It need not be the slot
-	// just before, so that a record can be placed while others are in flight.
+	Number  mvcc.BatchNumber // of the writer's records, from 1; 0: the record only fills its slot
+	// Anchor is a slot below the record's own, and AnchorChain the chain there: they
+	// tie the record to one history. The anchor need not be the slot just before, so
+	// that a record can be placed while others are in flight.
 	Anchor      journal.Slot
 	AnchorChain Chain
 	Kind        Kind
-	// Turns is 0, or asks for turns at the slots to come, and says in
-	// milliseconds how long a round trip to the journal takes the writer. Every
-	// replica reckons the same turns from it; the state does not depend on it.
+	// Turns is 0, or asks for turns at the slots to come, and is the writer's round
+	// trip to the journal in milliseconds. Every replica derives the same turns from
+	// it. The state does not depend on it.
 	Turns uint16
 	// Agrees says that the writer came to the hash that the newest Snapshot
 	// record up to the anchor names, by applying records.
@@ -91,9 +91,8 @@ var encoder = sync.OnceValue(func() *zstd.Encoder {
 	return e
 })
 
-// decoders are the process's decompressors, a *zstd.Decoder each, by the most
-// bytes that they return. There are as many as there are callers that name a
-// limit of their own.
+// decoders are the process's decompressors: a *zstd.Decoder for each limit on the length
+// of what it returns. There are as many as there are limits in the code.
 var decoders sync.Map
 
 func decoder(most int) *zstd.Decoder {
@@ -114,13 +113,13 @@ const maxWindow = 64 << 20
 // Compress appends src, compressed with zstd, to dst.
 func Compress(dst, src []byte) []byte { return encoder().EncodeAll(src, dst) }
 
-// Decompress returns what Compress was given, if it is most bytes at most. It
-// takes no more memory than about that, whatever b claims: a few bytes of
-// somebody's making can stand for gigabytes. most is a constant.
+// Decompress returns what Compress was given, unless that is longer than most bytes. It
+// takes about that much memory at most, whatever b claims: a few forged bytes can stand
+// for gigabytes. most must be a constant.
 func Decompress(b []byte, most int) ([]byte, error) { return decoder(most).DecodeAll(b, nil) }
 
-// Append appends the record of h and body to dst. With compress the body is
-// compressed if that makes it shorter.
+// Append appends the record of h and body to dst. If compress is set, the body is
+// compressed, unless that makes it longer.
 func Append(dst []byte, h *Header, body []byte, compress bool) []byte {
 	start := len(dst)
 	dst = append(dst, magic[:]...)

@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Whatever bit is flipped, whatever is cut off or put on: it is no record.
+// A record of which a bit is flipped, or bytes are cut off or added, is no record.
 func TestParseDamaged(t *testing.T) {
 	for _, compress := range []bool{false, true} {
 		rec := Append(nil, &someHeader, bytes.Repeat([]byte("body "), 40), compress)
@@ -168,7 +168,7 @@ func TestDecompressHoldsLittle(t *testing.T) {
 	}
 }
 
-// TestParseHoldsLittle: nor can a record that is small make its reader hold much.
+// TestParseHoldsLittle: a small record cannot make its reader use much memory.
 func TestParseHoldsLittle(t *testing.T) {
 	op := []byte{2, 0, 0, 0, 0, 0} // an empty put
 	body := append([]byte{1, 1, 0, 0xff, 0xff, 0x3f}, bytes.Repeat(op, 1<<20)...)
@@ -196,8 +196,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestParseOtherFormat: a record that another version wrote is not void, which
-// would lose what it says; bytes that only look like one are.
+// TestParseOtherFormat: a record that another version wrote is not void, because that
+// would lose what it says. Bytes that only look like such a record are void.
 func TestParseOtherFormat(t *testing.T) {
 	rec := Append(nil, &someHeader, []byte("body"), false)
 	rec[3]++

@@ -8,10 +8,10 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-// Take takes in the record at the slot after the last: it decodes it, says
-// whether it belongs there, and extends the chain by it, whatever it is. An
-// error that wraps ErrMalformed or ErrForeign makes the slot void; ErrFormat
-// says that this build cannot go on, and ErrForked that nobody can. The body may share memory with rec.
+// Take takes in the record at the slot after the last: it decodes the record, says
+// whether it belongs there, and extends the chain by it, whatever it is. An error that
+// wraps ErrMalformed or ErrForeign makes the slot void. ErrFormat says that this build
+// cannot go on, and ErrForked that no replica can. The body may share memory with rec.
 func (c *Chains) Take(id journal.ID, rec []byte) (h Header, body []byte, err error) {
 	h, body, err = Parse(rec)
 	switch {
@@ -24,10 +24,10 @@ func (c *Chains) Take(id journal.ID, rec []byte) (h Header, body []byte, err err
 	return h, body, err
 }
 
-// SawHeld says whether rec is a record of the journal whose writer had applied
-// what slot held. A writer anchors its records at the last slot that it has
-// applied: so a record that is anchored at slot, or past it, proves that slot
-// was held, also where it is empty now.
+// SawHeld says whether rec is a record of the journal whose writer had applied what slot
+// held. A writer anchors its records at the last slot that it has applied. So a record
+// that is anchored at slot, or past it, proves that slot was held, even if it is empty
+// now.
 func SawHeld(id journal.ID, rec []byte, slot journal.Slot) bool {
 	h, _, err := Parse(rec)
 	return err == nil && h.Journal == id && h.Anchor >= slot

@@ -15,8 +15,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
-// beside is a journal with the blobs of another: what putting back an old copy of
-// the one and not of the other makes.
+// beside is a journal with the blobs of another, as if an old copy of the journal had
+// been put back without its blobs.
 type beside struct {
 	journal.Store
 	blobs journal.Store
@@ -30,8 +30,8 @@ func (b beside) ListBlobs(ctx context.Context, prefix string) ([]string, error) 
 	return b.blobs.ListBlobs(ctx, prefix)
 }
 
-// TestSnapshotAboveTheTail: a journal that ends before its newest snapshot has lost
-// its end. Nothing is served, and nothing is appended, that would take its place.
+// TestSnapshotAboveTheTail: a journal that ends before its newest snapshot has lost its
+// end. A replica serves nothing of it, and appends nothing in place of what is lost.
 func TestSnapshotAboveTheTail(t *testing.T) {
 	whole := memlog.New(memlog.Options{})
 	r, stop := start(t, whole.Open(), func(c *replica.Config) { c.Snapshots.EveryBytes = 4 << 10 })

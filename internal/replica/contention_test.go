@@ -106,7 +106,7 @@ func crowd(t *testing.T, distances ...time.Duration) (store *memlog.Store, write
 	return store, writers
 }
 
-// work writes with many clients until an hour strikes, or the writer stops.
+// work writes with many clients for as long as until, or until the writer stops.
 func (w *writer) work(t *testing.T, start time.Time, until time.Duration, clients int) {
 	<-w.Ready()
 	var busy sync.WaitGroup
@@ -132,8 +132,8 @@ func (w *writer) work(t *testing.T, start time.Time, until time.Duration, client
 	busy.Wait()
 }
 
-// percentile of what writes from some moment on took, in the writer's own
-// round trips, and how many they were.
+// percentile returns how long writes took that began after from, in the writer's own
+// round trips, and how many there were.
 func (w *writer) percentile(share float64, from time.Duration) (trips float64, writes int) {
 	var took []time.Duration
 	for _, s := range w.wrote {
@@ -207,8 +207,8 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// TestTurnsOfTheGone: a writer that is cut off between two breaths leaves turns
-// that nobody takes. The others get over it.
+// TestTurnsOfTheGone: a busy writer that stops leaves turns that nobody takes. The
+// others fill those slots, and soon pass it over.
 func TestTurnsOfTheGone(t *testing.T) {
 	const r = 80 * time.Millisecond
 	for _, distances := range [][]time.Duration{{r, r}, {r, 5 * r}, {5 * r, r}, {r, r, r, r}} {
@@ -237,9 +237,9 @@ func TestTurnsOfTheGone(t *testing.T) {
 	}
 }
 
-// TestHolesOfTheNear: a far writer puts records well ahead of the tail, for a near
-// one to fill the slots below. Where that falls silent, the far one fills them
-// all at once, not one after the other.
+// TestHolesOfTheNear: a far writer places records well ahead of the tail, and a near one
+// fills the slots below. If the near one stops, the far one fills all of them at once,
+// not one after the other.
 func TestHolesOfTheNear(t *testing.T) {
 	const (
 		r      = 10 * time.Millisecond
@@ -277,15 +277,15 @@ func TestHolesOfTheNear(t *testing.T) {
 	}
 }
 
-// TestAfterOutages: how long a store was away says nothing of how far it is.
-// Once it is back every writer gets its writes through, whoever was first.
+// TestAfterOutages: the duration of an outage is not taken for a round trip. Once the
+// store is back, every writer gets its writes through, whichever was first.
 func TestAfterOutages(t *testing.T) {
 	const (
 		r       = 8 * time.Millisecond
 		outages = 8
 		away    = 10 * time.Second
 		back    = 20 * time.Second
-		settle  = 3 * time.Second // after which the outage is over for all
+		calm    = 3 * time.Second // after which the outage is over for all
 	)
 	for _, clients := range []int{1, 2, 16} {
 		t.Run(fmt.Sprint(clients, " clients"), func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestAfterOutages(t *testing.T) {
 					w.stop()
 					for _, s := range w.wrote {
 						phase := s.from % (away + back)
-						if phase > away+settle && phase < away+back-settle && s.took > 100*r {
+						if phase > away+calm && phase < away+back-calm && s.took > 100*r {
 							t.Errorf("%v away: %v after the store was back a write took %v", w.store.r, phase-away, s.took)
 						}
 					}
@@ -322,8 +322,8 @@ func TestAfterOutages(t *testing.T) {
 	}
 }
 
-// TestIdleBesideOthers: who has nothing to say asks no more than the notifier
-// hints, however busy it was, and a single write takes one round trip.
+// TestIdleBesideOthers: a writer without requests reads no more often than the notifier
+// hints, however busy it was before, and a single write takes one round trip.
 func TestIdleBesideOthers(t *testing.T) {
 	const r = 80 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -334,8 +334,8 @@ func TestIdleBesideOthers(t *testing.T) {
 			busy.Go(func() { w.work(t, start, 10*time.Second, 16) })
 		}
 		busy.Wait()
-		// The far one may have placed records with nothing in them well ahead, and
-		// fills the slots below.
+		// The far one may have placed empty records well ahead, and fills the slots
+		// below them.
 		time.Sleep(time.Minute)
 		before := make([][2]int64, len(writers))
 		for i, w := range writers {

@@ -40,9 +40,9 @@ func doomed(t *testing.T, store journal.Store, change func(*replica.Config)) (*r
 	return r, ended
 }
 
-// TestOneCorruptReplica: a value is altered in the memory of one of several
-// replicas, which then stores a snapshot of it. It stops; the others go on, and
-// whoever starts has the value that was written.
+// TestOneCorruptReplica: a value is altered in the memory of one of several replicas,
+// which then stores a snapshot with it. That replica stops, the others go on, and a
+// replica that starts has the value that was written.
 func TestOneCorruptReplica(t *testing.T) {
 	for healthy := 1; healthy <= 2; healthy++ {
 		for _, trim := range []bool{false, true} {

@@ -36,7 +36,7 @@ func ends(t *testing.T, store journal.Store) error {
 	return r.Run(ctx)
 }
 
-// forgetful lost the record of one slot: it looks as if it had never been held.
+// forgetful is a journal that lost the record of one slot.
 type forgetful struct {
 	journal.Store
 	slot journal.Slot
@@ -72,8 +72,8 @@ func (f *forgetful) Append(ctx context.Context, slot journal.Slot, rec []byte) e
 	return f.Store.Append(ctx, slot, rec)
 }
 
-// TestLostRecord: a slot that had been held, by what the records above it say,
-// is not filled, wherever it is within reach of the tail.
+// TestLostRecord: a slot is not filled if the records above it prove that it was held,
+// wherever it is within reach of the tail.
 func TestLostRecord(t *testing.T) {
 	store := memlog.New(memlog.Options{Depth: 64})
 	r, stop := start(t, store.Open(), nil)
@@ -162,8 +162,8 @@ func TestForkedRecord(t *testing.T) {
 	}
 }
 
-// twoWinners told two writers of one slot that they hold it; each reads its own
-// record there.
+// twoWinners is a store that tells two writers that they hold the same slot. Each of
+// them reads its own record there.
 type twoWinners struct {
 	journal.Store
 	slot journal.Slot
@@ -213,8 +213,8 @@ func TestTwoWinners(t *testing.T) {
 	stop()
 }
 
-// mute answers Appends with nothing, and Reads of the slot with an error that
-// will not pass.
+// mute is a store that does not answer Appends from a slot on, and then answers Reads of
+// it with an error that stays.
 type mute struct {
 	journal.Store
 	slot journal.Slot
@@ -249,8 +249,8 @@ func (m *mute) Info() journal.Info {
 	return info
 }
 
-// TestAppendWithoutAnAnswerToCome: where reading the slot of an unknown outcome
-// will never tell, the replica ends, and says why.
+// TestAppendWithoutAnAnswerToCome: if the slot of an Append with an unknown outcome can
+// never be read, the replica ends, and says why.
 func TestAppendWithoutAnAnswerToCome(t *testing.T) {
 	for _, want := range []error{journal.ErrTrimmed, journal.ErrCorrupt} {
 		t.Run(want.Error(), func(t *testing.T) {

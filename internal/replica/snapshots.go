@@ -17,7 +17,7 @@ type snapshots struct {
 	late     bool // one that this replica is to store was missed: it is due at this writer's next record
 	looked   bool // whether the servers before this one missed a snapshot was looked at
 	working  bool // a snapshot is being taken
-	done     chan taken
+	done     chan result
 	// stored are the last that this replica stored, or is about to. Invariant:
 	// ascending; len <= keptStored.
 	stored []journal.Slot
@@ -26,8 +26,8 @@ type snapshots struct {
 // keptStored is how many of the last stored snapshots are remembered.
 const keptStored = 17
 
-// taken is what taking a snapshot came to.
-type taken struct {
+// result is what taking a snapshot came to.
+type result struct {
 	slot   journal.Slot
 	hash   [sha256.Size]byte
 	hashed bool // hash is that of the state
@@ -36,7 +36,7 @@ type taken struct {
 }
 
 func newSnapshots(p snapshot.Policy) snapshots {
-	return snapshots{schedule: snapshot.NewSchedule(p), done: make(chan taken)}
+	return snapshots{schedule: snapshot.NewSchedule(p), done: make(chan result)}
 }
 
 // begin notes that a snapshot is due, and says whether to take it now: not while another
@@ -102,7 +102,7 @@ func (l *loop) takeSnapshot(store bool) {
 	}
 	frozen, chains, trusted := l.state.Freeze(), l.chains.Clone(), l.agreement.NewestTrusted(l.alone())
 	l.group.Go(func() error {
-		out := taken{slot: frozen.View.Slot()}
+		out := result{slot: frozen.View.Slot()}
 		if store {
 			l.storeSnapshot(l.ctx, &out, frozen, chains, trusted)
 		} else {
@@ -119,7 +119,7 @@ func (l *loop) takeSnapshot(store bool) {
 
 // storeSnapshot stores a snapshot. If it can be read back, older ones are deleted that
 // are not newer than a snapshot that is trusted.
-func (r *Replica) storeSnapshot(ctx context.Context, out *taken, frozen *mvcc.Frozen, chains *record.Chains, trusted journal.Slot) {
+func (r *Replica) storeSnapshot(ctx context.Context, out *result, frozen *mvcc.Frozen, chains *record.Chains, trusted journal.Slot) {
 	written, err := snapshot.Write(ctx, r.cfg.Store, r.info.ID, frozen, chains)
 	out.hash, out.hashed, out.stored, out.err = written.Hash, written.Hashed, err == nil, err
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *Replica) storeSnapshot(ctx context.Context, out *taken, frozen *mvcc.Fr
 
 // onSnapshot takes in that a snapshot was taken, and tells the journal of its hash if it
 // was stored.
-func (l *loop) onSnapshot(out taken) error {
+func (l *loop) onSnapshot(out result) error {
 	l.snapshots.working = false
 	if out.err != nil {
 		if l.ctx.Err() == nil {

@@ -40,14 +40,14 @@ type change struct {
 	key, value string
 }
 
-// TestHistories: whatever befalls servers, their machines and the store, each
-// acknowledged write is in the history that is left, at its revision and once;
-// each watch was shown that history's changes, all and in order, also across
-// servers; and no two replicas differ at one slot. Servers are killed, machines
-// sleep, their clocks included, while their slots are trimmed, and the store's
-// clock runs apart from theirs and jumps. A seed fixes what is done, not how
-// goroutines take turns: a failure may need some runs of its seed to be seen
-// again.
+// TestHistories: whatever happens to servers, their machines and the store, each
+// acknowledged write is in the history that is left, once and at its revision; each
+// watch was shown all changes of that history in order, even if it moved from one server
+// to another; and no two replicas differ at the same slot. Servers are killed; machines
+// sleep, and their clocks with them, while slots that they have not read are trimmed;
+// the store's clock runs at a pace of its own, and jumps. A seed fixes what is done, but
+// not the order in which goroutines run: a failure may need several runs of its seed to
+// be seen again.
 func TestHistories(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -113,8 +113,8 @@ func history(t *testing.T, seed uint64, memory bool) tally {
 	return w.tally
 }
 
-// write writes through the server of a machine, whichever runs, and returns what
-// was acknowledged.
+// write writes through whichever server runs on a machine, and returns what was
+// acknowledged.
 func (w *world) write(m *machine, client int, dice *rand.Rand) (acked []change) {
 	for i := 0; i < writes && w.ctx.Err() == nil; i++ {
 		r := m.now.Load()
@@ -137,8 +137,8 @@ func (w *world) write(m *machine, client int, dice *rand.Rand) (acked []change) 
 	return acked
 }
 
-// watch follows all changes through one server after another, each time from
-// where it was, and returns what it was shown.
+// watch follows all changes through one server after another, and returns what it was
+// shown. With each server it goes on from the revision to which it had come.
 func (w *world) watch(dice *rand.Rand) (shown []change, err error) {
 	next := mvcc.Revision(1)
 	for w.ctx.Err() == nil {

@@ -81,9 +81,9 @@ type machine struct {
 	now atomic.Pointer[replica.Replica] // the server that runs; nil: none
 }
 
-// newWorld makes a world around a bucket, or around a journal in memory that
-// trims at once: the first is as things are, the second so fast that much more
-// happens in one history.
+// newWorld makes a world around a bucket, or around a journal in memory that trims at
+// once. The bucket is as in use; the memory is so fast that much more happens in one
+// history.
 func newWorld(t *testing.T, seed uint64, machines int, memory bool) *world {
 	t.Helper()
 	store, clock, err := s3test.New(bucket, 0)
@@ -162,8 +162,8 @@ func (m *machine) wake() {
 	close(m.awake)
 }
 
-// serve keeps a server running on the machine until the history ends: one that
-// is killed, or ends because its slots are gone, is followed by another.
+// serve keeps a server running on the machine until the history ends. If the server is
+// killed, or ends because slots that it needs are gone, another one is started.
 func (m *machine) serve() error {
 	for run := uint64(0); m.w.ctx.Err() == nil; run++ {
 		life, kill := context.WithTimeout(m.w.ctx, time.Duration(100+m.dice.IntN(3000))*time.Millisecond)
@@ -256,8 +256,8 @@ func (c counted) Trim(ctx context.Context, before journal.Slot) (int, error) {
 	return n, err
 }
 
-// disturb moves the store's clock on, at a pace of its own, and sends machines to
-// sleep for longer than slots are kept.
+// disturb moves the store's clock on at a pace of its own, and sends machines to sleep
+// for longer than slots are kept.
 func (w *world) disturb(dice *rand.Rand) {
 	for w.ctx.Err() == nil {
 		w.clock.Advance(time.Duration(dice.IntN(20)) * time.Second)
@@ -271,7 +271,7 @@ func (w *world) disturb(dice *rand.Rand) {
 	}
 }
 
-// nap lets a machine sleep for up to an hour of the store's, while the others go on.
+// nap lets a machine sleep for up to an hour by the store's clock, while others go on.
 func (w *world) nap(dice *rand.Rand) {
 	m := w.machines[dice.IntN(len(w.machines))]
 	m.sleep()
@@ -293,7 +293,7 @@ func (w *world) pause(d time.Duration) {
 	}
 }
 
-// compare holds the state of a replica against what others came to at its slot.
+// compare holds the state of a replica against those that others had at its slot.
 func (w *world) compare(slot journal.Slot, hash [32]byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
