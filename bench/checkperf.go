@@ -14,6 +14,9 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
 // answerOnly is the argument, with an address after it, by which this program
@@ -27,9 +30,9 @@ var nothing = storeKind{"a server that stores nothing", func(_ config, dir strin
 	if err != nil {
 		return nil, err
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", freePort())
+	addr := network.FreeAddr("127.0.0.1")
 	s, err := launch(dir, "nothing", nil, self, answerOnly, addr)
-	return &store{servers: []*server{s}, endpoint: "http://" + addr}, err
+	return &store{servers: []*process.Process{s}, endpoint: "http://" + addr}, err
 }}
 
 // checkPerf has etcdctl judge with the load l: 500 clients that are to write
@@ -70,7 +73,7 @@ func checkPerfOf(ctx context.Context, cfg config, kind storeKind) (sample, error
 	if err := s.await(ctx); err != nil {
 		return sample{}, err
 	}
-	before, err := usageOf(s.servers)
+	before, err := process.UsageOf(s.servers...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -84,10 +87,10 @@ func checkPerfOf(ctx context.Context, cfg config, kind storeKind) (sample, error
 	if err != nil || rate == 0 {
 		return sample{}, fmt.Errorf("etcdctl said %q", found[0])
 	}
-	after, err := usageOf(s.servers)
+	after, err := process.UsageOf(s.servers...)
 	return sample{
-		PerSecond: float64(rate), CPUPerOp: (after.cpu - before.cpu) / time.Duration(rate*minute),
-		PeakMemory: after.peak, Written: after.written - before.written,
+		PerSecond: float64(rate), CPUPerOp: (after.CPU - before.CPU) / time.Duration(rate*minute),
+		PeakMemory: after.Peak, Written: after.Written - before.Written,
 	}, err
 }
 

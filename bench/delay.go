@@ -9,12 +9,14 @@ import (
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
 )
 
 // delay is a proxy to target that makes a round trip r longer, half of it each
 // way, and a function that closes it.
 func delay(target string, r time.Duration) (addr string, closeProxy func(), err error) {
-	addr = fmt.Sprintf("127.0.0.1:%d", freePort())
+	addr = network.FreeAddr("127.0.0.1")
 	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "delay", addr, target)
 	if err := proxy.Start(); err != nil {
 		return "", nil, err

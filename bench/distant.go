@@ -11,11 +11,14 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
 // bucket is an object store with a distance of its own for each who uses it.
 type bucket struct {
-	server *server
+	server *process.Process
 	addr   string
 	env    []string
 }
@@ -32,7 +35,7 @@ func openBucket(ctx context.Context, cfg config, dir string) (*bucket, error) {
 	if err := os.WriteFile(file, accounts, 0o600); err != nil {
 		return nil, err
 	}
-	b := &bucket{addr: fmt.Sprintf("127.0.0.1:%d", freePort()), env: []string{
+	b := &bucket{addr: network.FreeAddr("127.0.0.1"), env: []string{
 		"AWS_ACCESS_KEY_ID=bench", "AWS_SECRET_ACCESS_KEY=bench-secret", "AWS_EC2_METADATA_DISABLED=true",
 	}}
 	b.server, err = launch(dir, "store", nil, cfg.xb, "dev", "store", "--dir", filepath.Join(dir, "objects"), "--accounts", file, "--listen", b.addr)
@@ -41,7 +44,7 @@ func openBucket(ctx context.Context, cfg config, dir string) (*bucket, error) {
 	}
 	err = waitFor(ctx, "the object store", func(ctx context.Context) error { return dial(ctx, b.addr) })
 	if err != nil {
-		b.server.stop()
+		end(b.server)
 	}
 	return b, err
 }
@@ -52,13 +55,13 @@ func (b *bucket) writer(ctx context.Context, cfg config, dir, name string, r tim
 	if err != nil {
 		return nil, nil, err
 	}
-	addr := fmt.Sprintf("127.0.0.1:%d", freePort())
+	addr := network.FreeAddr("127.0.0.1")
 	p, err := launch(dir, name, b.env, cfg.xb, "etcd", "--journal", "s3://xb-dev/bench?region=us-east-1&endpoint=http://"+endpoint, "--listen", addr)
 	if err != nil {
 		closeDelay()
 		return nil, nil, err
 	}
-	s := &store{servers: []*server{p}, endpoint: "http://" + addr}
+	s := &store{servers: []*process.Process{p}, endpoint: "http://" + addr}
 	err = waitFor(ctx, name, func(ctx context.Context) error { return dial(ctx, addr) })
 	if err != nil {
 		s.stop()
@@ -139,7 +142,7 @@ func inBucket(ctx context.Context, cfg config, f func(b *bucket, dir string) err
 	if err != nil {
 		return err
 	}
-	defer b.server.stop()
+	defer end(b.server)
 	return f(b, dir)
 }
 

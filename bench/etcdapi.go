@@ -10,11 +10,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
 // store is a running etcd API.
 type store struct {
-	servers  []*server
+	servers  []*process.Process
 	endpoint string
 }
 
@@ -26,23 +29,21 @@ type storeKind struct {
 
 var (
 	xbFile = storeKind{"xb, file", func(cfg config, dir string) (*store, error) {
-		addr := fmt.Sprintf("127.0.0.1:%d", freePort())
+		addr := network.FreeAddr("127.0.0.1")
 		s, err := launch(dir, "xb", nil, cfg.xb, "etcd", "--journal", "file://"+filepath.Join(dir, "journal"), "--listen", addr)
-		return &store{servers: []*server{s}, endpoint: "http://" + addr}, err
+		return &store{servers: []*process.Process{s}, endpoint: "http://" + addr}, err
 	}}
 	etcd = storeKind{"etcd", func(cfg config, dir string) (*store, error) {
-		client, peer := fmt.Sprintf("http://127.0.0.1:%d", freePort()), fmt.Sprintf("http://127.0.0.1:%d", freePort())
+		client, peer := "http://"+network.FreeAddr("127.0.0.1"), "http://"+network.FreeAddr("127.0.0.1")
 		s, err := launch(dir, "etcd", nil, filepath.Join(cfg.bin, "etcd"), "--data-dir", filepath.Join(dir, "data"), "--log-level", "error",
 			"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
 			"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--quota-backend-bytes", fmt.Sprint(8<<30))
-		return &store{servers: []*server{s}, endpoint: client}, err
+		return &store{servers: []*process.Process{s}, endpoint: client}, err
 	}}
 )
 
 func (s *store) stop() {
-	for _, p := range s.servers {
-		p.stop()
-	}
+	end(s.servers...)
 }
 
 // clients are n etcd clients, over at most 100 connections.

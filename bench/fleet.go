@@ -20,7 +20,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // A fleet is many clusters that share the same Services, of which one is there
@@ -42,8 +44,8 @@ var (
 )
 
 type fleet struct {
-	lab       *lab.Lab
-	own, far  *lab.Cluster
+	lab       *cluster.Lab
+	own, far  *cluster.Cluster
 	client    kubernetes.Interface // of own
 	published dynamic.Interface
 	services  int
@@ -71,11 +73,11 @@ func fleetRounds(ctx context.Context, cfg config) ([]comparison, error) {
 	}
 	imported, err := f.importAll(ctx, sync, total)
 	if err != nil {
-		sync.stop()
+		end(sync)
 		return nil, err
 	}
 	cold.add(system, imported)
-	sync.stop()
+	end(sync)
 	restarted, err := f.restart(ctx, cfg)
 	warm.add(system, restarted)
 	if err != nil {
@@ -114,7 +116,7 @@ func startFleet(ctx context.Context, cfg config) (*fleet, error) {
 
 // lay makes the own cluster's Services and what the others publish.
 func (f *fleet) lay(ctx context.Context) (err error) {
-	for i, c := range []**lab.Cluster{&f.own, &f.far} {
+	for i, c := range []**cluster.Cluster{&f.own, &f.far} {
 		if *c, err = f.lab.StartCluster(ctx, i+1, []string{"own", "far"}[i], false); err != nil {
 			return err
 		}
@@ -210,7 +212,7 @@ func (f *fleet) publish(ctx context.Context, n int) error {
 		},
 		"slices": []any{map[string]any{
 			"name": fmt.Sprintf("s-%d-0", i), "addressType": "IPv4",
-			"ports":     []any{map[string]any{"name": "http", "port": int64(lab.Port), "protocol": "TCP"}},
+			"ports":     []any{map[string]any{"name": "http", "port": int64(cluster.Port), "protocol": "TCP"}},
 			"endpoints": []any{map[string]any{"addresses": addresses, "ready": true, "serving": true}},
 		}},
 	}))
@@ -246,7 +248,7 @@ func (f *fleet) renew(ctx context.Context) {
 	}
 }
 
-func (f *fleet) startSync(cfg config) (*server, error) {
+func (f *fleet) startSync(cfg config) (*process.Process, error) {
 	dir := filepath.Join(f.lab.Dir, "peers")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -256,12 +258,12 @@ func (f *fleet) startSync(cfg config) (*server, error) {
 			return nil, err
 		}
 	}
-	return launch(f.lab.Dir, "servicesync", []string{"NSTOWATCH=" + syncNamespace}, cfg.xb, append(syncArgs(f.own), "--peers", dir)...)
+	return launch(f.lab.Dir, "servicesync", []string{"NSTOWATCH=" + syncNamespace}, append([]string{cfg.xb}, append(syncArgs(f.own), "--peers", dir)...)...)
 }
 
 // importAll waits for all endpoints, and changes some meanwhile, from the first one
 // on: what changes before the others are read is not told from the rest.
-func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample, error) {
+func (f *fleet) importAll(ctx context.Context, sync *process.Process, total int) (sample, error) {
 	seen := newArrivals()
 	stop, err := seen.follow(ctx, f.client)
 	if err != nil {
@@ -294,11 +296,11 @@ func (f *fleet) importAll(ctx context.Context, sync *server, total int) (sample,
 		return sample{}, err
 	}
 	fmt.Fprintf(os.Stderr, "servicesync: %d endpoints were imported in %.1f s, with %d writes\n", total, took.Seconds(), after-before)
-	u, err := usageOf([]*server{sync})
+	u, err := process.UsageOf(sync)
 	live := seen.durations()
 	return sample{
 		PerSecond: float64(total) / took.Seconds(), P50: percentile(live, 50), P99: percentile(live, 99),
-		CPUPerOp: u.cpu / time.Duration(total), PeakMemory: u.peak,
+		CPUPerOp: u.CPU / time.Duration(total), PeakMemory: u.Peak,
 	}, err
 }
 
@@ -336,7 +338,7 @@ func (f *fleet) restart(ctx context.Context, cfg config) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	defer sync.stop()
+	defer end(sync)
 	seen := newArrivals()
 	stop, err := seen.follow(ctx, f.client)
 	if err != nil {
@@ -353,16 +355,16 @@ func (f *fleet) restart(ctx context.Context, cfg config) (sample, error) {
 		return sample{}, err
 	}
 	ready := time.Since(begun)
-	if err := pause(ctx, 30*time.Second); err != nil { // what else it would write, it writes now
+	if err := wait.For(ctx, 30*time.Second); err != nil { // what else it would write, it writes now
 		return sample{}, err
 	}
 	after, err := f.writes(ctx)
 	if err != nil {
 		return sample{}, err
 	}
-	u, err := usageOf([]*server{sync})
+	u, err := process.UsageOf(sync)
 	fmt.Fprintf(os.Stderr, "servicesync: restarted, it wrote %d objects, one of which was asked for; the first change arrived after %.1f s\n", after-before, ready.Seconds())
-	return sample{P50: ready, PeakMemory: u.peak}, err
+	return sample{P50: ready, PeakMemory: u.Peak}, err
 }
 
 var (

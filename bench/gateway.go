@@ -27,6 +27,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
 const (
@@ -44,7 +47,7 @@ type front struct {
 	name    string
 	base    string
 	client  *http.Client
-	servers []*server
+	servers []*process.Process
 	close   func()
 }
 
@@ -121,12 +124,12 @@ func launchGateway(ctx context.Context, cfg config, dir string, s *stub, servers
 	if err := os.WriteFile(list, []byte(file.String()), 0o600); err != nil {
 		return front{}, err
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", freePort())
+	address := network.FreeAddr("127.0.0.1")
 	p, err := launch(dir, "gateway", nil, cfg.xb, "gateway", "--servers", list, "--listen", address, "--data-dir", dir)
 	if err != nil {
 		return front{}, err
 	}
-	f := front{name: "xb gateway", base: "https://" + address, servers: []*server{p}, close: p.stop}
+	f := front{name: "xb gateway", base: "https://" + address, servers: []*process.Process{p}, close: func() { end(p) }}
 	err = waitFor(ctx, "xb gateway", func(ctx context.Context) error {
 		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
 		if err != nil {
@@ -240,8 +243,8 @@ func startMany(ctx context.Context, cfg config, dir string, s *stub) (sample, er
 	}
 	defer f.close()
 	took := time.Since(began)
-	u, err := usageOf(f.servers)
-	return sample{PerSecond: 1 / took.Seconds(), P50: took, P99: took, CPUPerOp: u.cpu, PeakMemory: u.peak}, err
+	u, err := process.UsageOf(f.servers...)
+	return sample{PerSecond: 1 / took.Seconds(), P50: took, P99: took, CPUPerOp: u.CPU, PeakMemory: u.Peak}, err
 }
 
 func (f *front) do(ctx context.Context, path string) (*http.Response, error) {
@@ -275,7 +278,7 @@ func (f *front) gets(ctx context.Context, total int) (sample, error) {
 			return sample{}, err
 		}
 	}
-	before, err := usageOf(f.servers)
+	before, err := process.UsageOf(f.servers...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -295,7 +298,7 @@ func (f *front) gets(ctx context.Context, total int) (sample, error) {
 	}
 	wg.Wait()
 	elapsed := time.Since(start)
-	after, err := usageOf(f.servers)
+	after, err := process.UsageOf(f.servers...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -306,7 +309,7 @@ func (f *front) gets(ctx context.Context, total int) (sample, error) {
 	}
 	return sample{
 		PerSecond: float64(total) / elapsed.Seconds(), P50: percentile(took, 50), P99: percentile(took, 99),
-		CPUPerOp: (after.cpu - before.cpu) / time.Duration(total), PeakMemory: after.peak,
+		CPUPerOp: (after.CPU - before.CPU) / time.Duration(total), PeakMemory: after.Peak,
 	}, nil
 }
 
@@ -343,7 +346,7 @@ func (f *front) events(ctx context.Context, s *stub, length time.Duration) (samp
 	stop := s.emit(gatewayEvents / hotWatches)
 	defer stop()
 	time.Sleep(time.Second)
-	before, err := usageOf(f.servers)
+	before, err := process.UsageOf(f.servers...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -352,7 +355,7 @@ func (f *front) events(ctx context.Context, s *stub, length time.Duration) (samp
 	time.Sleep(length)
 	measuring.Store(false)
 	elapsed := time.Since(start)
-	after, err := usageOf(f.servers)
+	after, err := process.UsageOf(f.servers...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -367,7 +370,7 @@ func (f *front) events(ctx context.Context, s *stub, length time.Duration) (samp
 	}
 	return sample{
 		PerSecond: float64(len(all)) / elapsed.Seconds(), P50: percentile(all, 50), P99: percentile(all, 99),
-		CPUPerOp: (after.cpu - before.cpu) / time.Duration(len(all)), PeakMemory: after.peak,
+		CPUPerOp: (after.CPU - before.CPU) / time.Duration(len(all)), PeakMemory: after.Peak,
 	}, nil
 }
 

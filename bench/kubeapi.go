@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,25 +23,27 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
-// cluster is a running Kubernetes API.
-type cluster struct {
-	servers []*server
+// kubeCluster is a running Kubernetes API.
+type kubeCluster struct {
+	servers []*process.Process
 	config  *rest.Config
 }
 
-func (c *cluster) stop() {
-	for _, s := range c.servers {
-		s.stop()
-	}
+func (c *kubeCluster) stop() {
+	end(c.servers...)
 }
 
 // A clusterKind starts a Kubernetes API on a directory, which may hold what an
 // earlier one left.
 type clusterKind struct {
 	name  string
-	start func(ctx context.Context, cfg config, dir string) (*cluster, error)
+	start func(ctx context.Context, cfg config, dir string) (*kubeCluster, error)
 }
 
 var (
@@ -48,17 +51,17 @@ var (
 	kubeAPIServer = clusterKind{"kube-apiserver + etcd", startKube}
 )
 
-func startXB(ctx context.Context, cfg config, dir string) (*cluster, error) {
+func startXB(ctx context.Context, cfg config, dir string) (*kubeCluster, error) {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := os.RemoveAll(kubeconfig); err != nil {
 		return nil, err
 	}
 	s, err := launch(dir, "xb", nil, cfg.xb, "server", "--data-dir", filepath.Join(dir, "data"), "--kubeconfig", kubeconfig,
-		"--listen", fmt.Sprintf("127.0.0.1:%d", freePort()))
+		"--listen", network.FreeAddr("127.0.0.1"))
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{servers: []*server{s}}
+	c := &kubeCluster{servers: []*process.Process{s}}
 	err = waitFor(ctx, "xb server", func(context.Context) (err error) {
 		c.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 		return err
@@ -72,32 +75,37 @@ func startXB(ctx context.Context, cfg config, dir string) (*cluster, error) {
 	return c, err
 }
 
-func startKube(ctx context.Context, cfg config, dir string) (*cluster, error) {
+func startKube(ctx context.Context, cfg config, dir string) (*kubeCluster, error) {
 	return startKubeWith(ctx, cfg, dir)
 }
 
 // startKubeWith is startKube with further flags of kube-apiserver.
-func startKubeWith(ctx context.Context, cfg config, dir string, flags ...string) (*cluster, error) {
+func startKubeWith(ctx context.Context, cfg config, dir string, flags ...string) (*kubeCluster, error) {
 	st, err := etcd.start(cfg, filepath.Join(dir, "etcd"))
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{servers: st.servers}
+	c := &kubeCluster{servers: st.servers}
 	cert, key, err := writeCerts(dir)
 	if err != nil {
 		c.stop()
 		return nil, err
 	}
-	port := freePort()
-	s, err := launch(dir, "kube-apiserver", nil, filepath.Join(cfg.bin, "kube-apiserver"), append(flags,
-		"--etcd-servers", st.endpoint, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", fmt.Sprint(port),
+	address := network.FreeAddr("127.0.0.1")
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		c.stop()
+		return nil, err
+	}
+	s, err := launch(dir, "kube-apiserver", nil, append([]string{filepath.Join(cfg.bin, "kube-apiserver"),
+		"--etcd-servers", st.endpoint, "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", port,
 		"--cert-dir", filepath.Join(dir, "certs"), "--client-ca-file", cert, "--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", key, "--service-account-signing-key-file", key,
-		"--endpoint-reconciler-type", "none", "--service-cluster-ip-range", "10.0.0.0/16")...)
+		"--endpoint-reconciler-type", "none", "--service-cluster-ip-range", "10.0.0.0/16"}, flags...)...)
 	if err == nil {
 		c.servers = append(c.servers, s)
 		c.config = &rest.Config{
-			Host:            fmt.Sprintf("https://127.0.0.1:%d", port),
+			Host:            "https://" + address,
 			TLSClientConfig: rest.TLSClientConfig{Insecure: true, CertFile: cert, KeyFile: key},
 		}
 		err = c.ready(ctx)
@@ -139,14 +147,14 @@ func writeCerts(dir string) (cert, key string, err error) {
 }
 
 // client is a client without a limit of its own.
-func (c *cluster) client() (*kubernetes.Clientset, error) {
+func (c *kubeCluster) client() (*kubernetes.Clientset, error) {
 	cfg := rest.CopyConfig(c.config)
 	cfg.QPS = -1
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	return kubernetes.NewForConfig(cfg)
 }
 
-func (c *cluster) ready(ctx context.Context) error {
+func (c *kubeCluster) ready(ctx context.Context) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -222,7 +230,7 @@ func kubeAPI(ctx context.Context, cfg config) ([]comparison, error) {
 // warmUp lets a server end what it does once after its start, caches and
 // controllers' first lists, and makes it create some objects.
 func warmUp(ctx context.Context, client kubernetes.Interface) error {
-	if err := pause(ctx, 5*time.Second); err != nil {
+	if err := wait.For(ctx, 5*time.Second); err != nil {
 		return err
 	}
 	for i := range 200 {

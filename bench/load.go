@@ -6,12 +6,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
 // drive runs total operations on n clients at once, and measures them and the
 // servers. An operation is told its client and its number.
-func drive(ctx context.Context, servers []*server, n, total int, op func(ctx context.Context, client, i int) error) (sample, error) {
-	before, err := usageOf(servers)
+func drive(ctx context.Context, servers []*process.Process, n, total int, op func(ctx context.Context, client, i int) error) (sample, error) {
+	before, err := process.UsageOf(servers...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -42,7 +44,7 @@ func drive(ctx context.Context, servers []*server, n, total int, op func(ctx con
 	if err := context.Cause(ctx); err != nil {
 		return sample{}, err
 	}
-	after, err := usageOf(servers)
+	after, err := process.UsageOf(servers...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -51,9 +53,9 @@ func drive(ctx context.Context, servers []*server, n, total int, op func(ctx con
 		PerSecond:  float64(total) / elapsed.Seconds(),
 		P50:        percentile(all, 50),
 		P99:        percentile(all, 99),
-		CPUPerOp:   (after.cpu - before.cpu) / time.Duration(total),
-		PeakMemory: after.peak,
-		Written:    after.written - before.written,
+		CPUPerOp:   (after.CPU - before.CPU) / time.Duration(total),
+		PeakMemory: after.Peak,
+		Written:    after.Written - before.Written,
 	}, nil
 }
 

@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 const (
@@ -86,7 +87,7 @@ func originalRound(ctx context.Context, cfg config, system string, services int,
 	}
 	from := 0
 	for i, load := range []struct{ changes, perSecond int }{{services, 1000}, {originalCalm, 1}, {originalBusy, originalBusy}} {
-		if err := pause(ctx, settleTime); err != nil {
+		if err := wait.For(ctx, settleTime); err != nil {
 			return err
 		}
 		measured, err := s.measure(ctx, seen, services, from, from+load.changes, load.perSecond)
@@ -111,7 +112,7 @@ func (s *syncBed) startOriginal(ctx context.Context, program string) error {
 		return err
 	}
 	env = append(env, "EXCLUDE=default,kube-system,kube-public,kube-node-lease")
-	c, err := launch(s.lab.Dir, "original", env, argv[0], argv[1:]...)
+	c, err := launch(s.lab.Dir, "original", env, argv...)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (s *syncBed) startOriginal(ctx context.Context, program string) error {
 	}); err != nil {
 		return err
 	}
-	return pause(ctx, settleTime)
+	return wait.For(ctx, settleTime)
 }
 
 // changeEndpoints has changes made in the Endpoints of so many Services. The first
@@ -145,7 +146,7 @@ func (s *syncBed) changeEndpoints(services int) {
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Subsets: []corev1.EndpointSubset{{
 				Addresses: []corev1.EndpointAddress{{IP: changed(n)}},
-				Ports:     []corev1.EndpointPort{{Name: "http", Port: lab.Port, Protocol: corev1.ProtocolTCP}},
+				Ports:     []corev1.EndpointPort{{Name: "http", Port: cluster.Port, Protocol: corev1.ProtocolTCP}},
 			}},
 		}
 		for e := range lastEndpoint {

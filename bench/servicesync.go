@@ -25,7 +25,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 const (
@@ -81,10 +83,10 @@ func serviceSync(ctx context.Context, cfg config) ([]comparison, error) {
 
 // syncBed is two clusters with a controller each, and a third for the store.
 type syncBed struct {
-	lab         *lab.Lab
-	clusters    []*lab.Cluster
-	a, b        *lab.Cluster // the first two
-	controllers []*server
+	lab         *cluster.Lab
+	clusters    []*cluster.Cluster
+	a, b        *cluster.Cluster // the first two
+	controllers []*process.Process
 	// How the bench changes a's slices and watches b's: as Kubernetes' own
 	// controllers do, in protobuf.
 	changer, watcher kubernetes.Interface
@@ -94,7 +96,7 @@ type syncBed struct {
 
 // inProtobuf is a client that speaks as Kubernetes' own controllers do, does not
 // pace itself, and costs the API server as little as it can.
-func inProtobuf(c *lab.Cluster) (kubernetes.Interface, error) {
+func inProtobuf(c *cluster.Cluster) (kubernetes.Interface, error) {
 	config := rest.CopyConfig(c.Config)
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
 	config.QPS, config.DisableCompression, config.WarningHandler = -1, true, rest.NoWarnings{}
@@ -102,15 +104,13 @@ func inProtobuf(c *lab.Cluster) (kubernetes.Interface, error) {
 }
 
 func (s *syncBed) close() {
-	for _, c := range s.controllers {
-		c.stop()
-	}
+	end(s.controllers...)
 	closeLab(s.lab)
 }
 
 // newLab starts a lab in a folder that no other has had: clients of Kubernetes
 // take a certificate in a file of the same name for the same.
-func newLab(ctx context.Context, cfg config, name string) (*lab.Lab, error) {
+func newLab(ctx context.Context, cfg config, name string) (*cluster.Lab, error) {
 	if err := os.MkdirAll(cfg.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func newLab(ctx context.Context, cfg config, name string) (*lab.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := lab.New(ctx, dir)
+	l, err := cluster.New(ctx, dir)
 	if l != nil {
 		// A collection in one API server takes half a core for a second, which on two
 		// cores that are full everybody waits for. Where they have cores of their own
@@ -130,7 +130,7 @@ func newLab(ctx context.Context, cfg config, name string) (*lab.Lab, error) {
 }
 
 // closeLab ends a lab and removes its data, which are gigabytes.
-func closeLab(l *lab.Lab) {
+func closeLab(l *cluster.Lab) {
 	l.Close()
 	if err := os.RemoveAll(l.Dir); err != nil {
 		fmt.Fprintln(os.Stderr, "servicesync:", err)
@@ -139,7 +139,7 @@ func closeLab(l *lab.Lab) {
 
 // newBed starts clusters of these names in a lab. The first two are a and b, and
 // have the namespace.
-func newBed(ctx context.Context, l *lab.Lab, onNetwork bool, names ...string) (*syncBed, error) {
+func newBed(ctx context.Context, l *cluster.Lab, onNetwork bool, names ...string) (*syncBed, error) {
 	s := &syncBed{lab: l}
 	for i, name := range names {
 		c, err := l.StartCluster(ctx, i+1, name, onNetwork)
@@ -175,7 +175,7 @@ func startSync(ctx context.Context, cfg config, transport string, services int) 
 	if transport == throughStore {
 		names = append(names, "store")
 	}
-	s, err := newBed(ctx, l, lab.CanHaveNodes() == nil, names...)
+	s, err := newBed(ctx, l, cluster.CanHaveNodes() == nil, names...)
 	if err == nil {
 		err = s.prepare(ctx, services)
 	}
@@ -202,7 +202,7 @@ func (s *syncBed) startXB(cfg config) error {
 			where = []string{"--store", s.clusters[2].Kubeconfig()}
 		}
 		args := append(syncArgs(own), where...)
-		c, err := launch(s.lab.Dir, "servicesync-"+own.Name, []string{"NSTOWATCH=" + syncNamespace}, cfg.xb, args...)
+		c, err := launch(s.lab.Dir, "servicesync-"+own.Name, []string{"NSTOWATCH=" + syncNamespace}, append([]string{cfg.xb}, args...)...)
 		if err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (s *syncBed) startXB(cfg config) error {
 }
 
 // peersOf is a folder with the kubeconfig of a cluster's one peer.
-func (s *syncBed) peersOf(own, peer *lab.Cluster) (dir string, err error) {
+func (s *syncBed) peersOf(own, peer *cluster.Cluster) (dir string, err error) {
 	dir = filepath.Join(s.lab.Dir, "peers-of-"+own.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -220,7 +220,7 @@ func (s *syncBed) peersOf(own, peer *lab.Cluster) (dir string, err error) {
 	return dir, peer.WriteKubeconfig(filepath.Join(dir, peer.Name), peer.Config.Host, peer.Config.BearerToken)
 }
 
-func syncArgs(own *lab.Cluster) []string {
+func syncArgs(own *cluster.Cluster) []string {
 	return []string{"servicesync", "--kubeconfig", own.Kubeconfig(), "--cluster", own.Name, "--allow", "*=claim,selector"}
 }
 
@@ -261,7 +261,7 @@ func benchService(name string) *corev1.Service {
 }
 
 func benchSlice(name string, endpoints int, address func(int) string) *discoveryv1.EndpointSlice {
-	port, portName, protocol, ready := int32(lab.Port), "http", corev1.ProtocolTCP, true
+	port, portName, protocol, ready := int32(cluster.Port), "http", corev1.ProtocolTCP, true
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: "bench"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -304,7 +304,7 @@ func (p *propagation) round(ctx context.Context, cfg config, transport string) e
 	from := 0
 	for i, rate := range changesPerSec {
 		// What the import, or the rate before, leaves to do is not measured.
-		if err := pause(ctx, settleTime); err != nil {
+		if err := wait.For(ctx, settleTime); err != nil {
 			return err
 		}
 		to := from + max(rate, int(changeTime.Seconds()*float64(rate)*cfg.scale))
@@ -320,7 +320,7 @@ func (p *propagation) round(ctx context.Context, cfg config, transport string) e
 
 // measure makes changes number from to to-1 and waits until they have arrived.
 func (s *syncBed) measure(ctx context.Context, seen *arrivals, services, from, to, perSecond int) (sample, error) {
-	before, err := usageOf(s.controllers)
+	before, err := process.UsageOf(s.controllers...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -331,11 +331,11 @@ func (s *syncBed) measure(ctx context.Context, seen *arrivals, services, from, t
 	if err := waitLong(ctx, "all changes have arrived", seen.none); err != nil {
 		return sample{}, err
 	}
-	after, err := usageOf(s.controllers)
+	after, err := process.UsageOf(s.controllers...)
 	took := seen.durations()
 	return sample{
 		PerSecond: float64(perSecond), P50: percentile(took, 50), P99: percentile(took, 99),
-		CPUPerOp: (after.cpu - before.cpu) / time.Duration(to-from), PeakMemory: after.peak,
+		CPUPerOp: (after.CPU - before.CPU) / time.Duration(to-from), PeakMemory: after.Peak,
 	}, err
 }
 
@@ -344,7 +344,7 @@ func (s *syncBed) measure(ctx context.Context, seen *arrivals, services, from, t
 // measured with the slices, and is on other machines elsewhere. Beside it and the
 // callers, two cores carry fewer changes.
 func (p *propagation) answerWhileChanging(ctx context.Context, s *syncBed, seen *arrivals, services, from int, transport string) error {
-	if err := lab.CanHaveNodes(); err != nil {
+	if err := cluster.CanHaveNodes(); err != nil {
 		fmt.Fprintln(os.Stderr, "servicesync: no first answers:", err)
 		return nil
 	}
@@ -607,21 +607,6 @@ func (s *syncBed) setProbe(ctx context.Context, want *discoveryv1.EndpointSlice)
 	patch := fmt.Appendf(nil, `{"endpoints":%s}`, endpoints)
 	_, err = s.a.Client.DiscoveryV1().EndpointSlices(syncNamespace).Patch(ctx, want.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
-}
-
-// waitLong polls until ok, for ten minutes at most.
-func waitLong(ctx context.Context, what string, ok func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	for {
-		err := ok()
-		if err == nil {
-			return nil
-		}
-		if ended := pause(ctx, 10*time.Millisecond); ended != nil {
-			return fmt.Errorf("wait until %s: %w", what, errors.Join(ended, err))
-		}
-	}
 }
 
 // inParallel calls f for 0 to n-1 on so many workers, and stops at an error.

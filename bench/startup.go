@@ -8,6 +8,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 const startObjects = 100_000
@@ -58,14 +61,14 @@ func startOnce(ctx context.Context, cfg config, k clusterKind, dir string) (samp
 	}
 	defer c.stop()
 	took := time.Since(began)
-	if err := pause(ctx, 5*time.Second); err != nil {
+	if err := wait.For(ctx, 5*time.Second); err != nil {
 		return sample{}, err
 	}
-	var resident int64
-	for _, s := range c.servers {
-		resident += field(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid), "VmRSS:") << 10
+	used, err := process.UsageOf(c.servers...)
+	if err != nil {
+		return sample{}, err
 	}
-	return sample{P50: took, PeakMemory: resident}, nil
+	return sample{P50: took, PeakMemory: used.Memory}, nil
 }
 
 func fill(ctx context.Context, cfg config, k clusterKind, dir string, objects int) error {

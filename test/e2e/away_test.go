@@ -3,9 +3,11 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
+	"math"
 	"strings"
 	"testing"
+
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // A user whose server has lost its store is told within seconds which journal is
@@ -17,7 +19,7 @@ func TestStoreAway(t *testing.T) {
 	place := "journal s3://" + bucket + "/plane does not answer since"
 	const patience = "--request-timeout=20s" // it took a minute
 
-	store.kill()
+	store.Kill()
 	for _, want := range []string{"(ServiceUnavailable)", place, "refuses connections"} {
 		if said := s.fails(t, patience, "get", "namespaces"); !strings.Contains(said, want) {
 			t.Errorf("kubectl get, want %q: %s", want, said)
@@ -38,11 +40,11 @@ func TestStoreAway(t *testing.T) {
 	s.kubectl(t, "", patience, "get", "--raw", "/livez") // a restart would not help
 
 	store.up(t)
-	poll(t, startsWithin, "the server is ready again", func(ctx context.Context) error {
+	wait.Poll(t, startsWithin, "the server is ready again", func(ctx context.Context) error {
 		if err := s.ready(ctx); err != nil {
 			return err
 		}
-		if n := strings.Count(s.whole(t), "journal answers again"); n != 1 {
+		if n := strings.Count(s.Printed(math.MaxInt), "journal answers again"); n != 1 {
 			return fmt.Errorf("the log says %d times that the journal is back", n)
 		}
 		return nil
@@ -52,7 +54,7 @@ func TestStoreAway(t *testing.T) {
 		t.Errorf("the refused config map: %s", said)
 	}
 
-	log := s.whole(t)
+	log := s.Printed(math.MaxInt)
 	if n := strings.Count(log, "journal does not answer"); n != 1 {
 		t.Errorf("the log says %d times that the journal is away", n)
 	}
@@ -80,14 +82,4 @@ func (s *server) fails(t testing.TB, args ...string) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// whole is all that it printed.
-func (s *server) whole(t testing.TB) string {
-	t.Helper()
-	all, err := os.ReadFile(s.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(all)
 }

@@ -10,21 +10,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
 // TestControllerRuntime runs one controller-runtime program in each account:
 // one of them leads, for the objects of both.
 func TestControllerRuntime(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "widgetcontroller")
-	if out, err := exec.Command("go", "build", "-o", program, "./widgetcontroller").CombinedOutput(); err != nil {
+	binary := filepath.Join(t.TempDir(), "widgetcontroller")
+	if out, err := exec.Command("go", "build", "-o", binary, "./widgetcontroller").CombinedOutput(); err != nil {
 		t.Fatalf("build the controller: %v\n%s", err, out)
 	}
 	w := newWorld(t)
 	w.vendor.kubectl(t, widgetCRD, "apply", "-f", "-")
-	controllers := map[string]*process{}
+	controllers := map[string]*process.Process{}
 	for _, s := range []*server{w.vendor, w.tenant} {
 		s.serves(t, widgets)
-		controllers[s.name] = spawn(t, s.in, s.name+"-controller", []string{"KUBECONFIG=" + s.kubeconfig()}, program, "--name="+s.name)
+		controllers[s.name] = process.Spawn(t, s.in, s.name+"-controller", []string{"KUBECONFIG=" + s.kubeconfig()}, binary, "--name="+s.name)
 	}
 	_, atVendor := w.vendor.clients(t)
 	_, atTenant := w.tenant.clients(t)
@@ -57,7 +59,7 @@ func TestControllerRuntime(t *testing.T) {
 	made("first", 4)
 
 	// The other takes over, and with it the status says another name.
-	controllers[leader].kill()
+	controllers[leader].Kill()
 	create("second", 5)
 	second := made("second", 5)
 	if heir := fmt.Sprint(field(second, "status", "owner")); heir == leader || controllers[heir] == nil {

@@ -23,8 +23,8 @@ func moments(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// wait lets a random time pass: the point of these tests is to hit any moment.
-func wait(random *rand.Rand, upTo time.Duration) {
+// letPass lets a random time pass: the point of these tests is to hit any moment.
+func letPass(random *rand.Rand, upTo time.Duration) {
 	time.Sleep(time.Duration(random.Int64N(int64(upTo))))
 }
 
@@ -39,19 +39,19 @@ func TestKillAtAnyMoment(t *testing.T) {
 	c := s.write(t, 4)
 	c.awaitWrites(t, 20)
 	for kill := range *crashKills {
-		wait(random, 300*time.Millisecond)
-		s.kill()
+		letPass(random, 300*time.Millisecond)
+		s.Kill()
 		s.start(t)
 		if kill%4 == 3 { // while it starts
-			wait(random, 3*time.Second)
-			s.kill()
+			letPass(random, 3*time.Second)
+			s.Kill()
 			s.start(t)
 		}
 		c.awaitWrites(t, 1+random.IntN(30))
 	}
 	c.rest()
 	checkAll(t, []*server{s}, c)
-	s.stop(t)
+	s.StopWell(t)
 	s.up(t)
 	checkAll(t, []*server{s}, c)
 }
@@ -75,8 +75,8 @@ func TestKillOneOfTwo(t *testing.T) {
 	}
 	for range *crashKills {
 		i := random.IntN(len(servers))
-		wait(random, 300*time.Millisecond)
-		servers[i].kill()
+		letPass(random, 300*time.Millisecond)
+		servers[i].Kill()
 		crews[1-i].awaitWrites(t, 1+random.IntN(10)) // the other goes on
 		servers[i].start(t)
 		if random.IntN(4) > 0 { // else it is killed again while it starts, perhaps
@@ -112,8 +112,8 @@ func TestKillTheStore(t *testing.T) {
 		for _, c := range crews {
 			c.awaitWrites(t, 1+random.IntN(10))
 		}
-		store.kill()
-		wait(random, 2*time.Second)
+		store.Kill()
+		letPass(random, 2*time.Second)
 		store.up(t)
 	}
 	for _, c := range crews {

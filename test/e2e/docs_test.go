@@ -13,6 +13,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // A page is a page of the docs, and what becomes of each block of shell in it.
@@ -148,12 +153,12 @@ func snippets(text string) (all []snippet) {
 // and in order, a page in a network namespace and a folder of its own. A block
 // that is not run is named above, with the reason.
 func TestDocs(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(repository(), "docs", "*.md"))
+	files, err := filepath.Glob(filepath.Join(program.Repository(), "docs", "*.md"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	for _, file := range append(files, filepath.Join(repository(), "README.md")) {
-		name, err := filepath.Rel(repository(), file)
+	for _, file := range append(files, filepath.Join(program.Repository(), "README.md")) {
+		name, err := filepath.Rel(program.Repository(), file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,19 +210,19 @@ func (p page) try(t *testing.T, name string, found []snippet) {
 // A reader does what a page says, in a network namespace and a folder of its
 // own, and in one terminal after the other: what one exports, the next has.
 type reader struct {
-	in      *namespace
+	in      *network.Namespace
 	dir     string
 	env     []string
-	serving *process
+	serving *process.Process
 }
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
 	needNamespaces(t)
-	r := &reader{in: newNamespace(t, "docs", "127.0.0.1"), dir: t.TempDir()}
-	r.env = []string{"HOME=" + filepath.Join(r.dir, "home"), "XDG_DATA_HOME=", "REPOSITORY=" + repository(), kubectlInPath(t)}
+	r := &reader{in: network.Make(t, "docs", "127.0.0.1"), dir: t.TempDir()}
+	r.env = []string{"HOME=" + filepath.Join(r.dir, "home"), "XDG_DATA_HOME=", "REPOSITORY=" + program.Repository(), kubectlInPath(t)}
 	t.Cleanup(func() { // before the namespace is deleted; t.Context() has ended by now
-		pids, err := exec.Command("ip", "netns", "pids", r.in.name).Output()
+		pids, err := exec.Command("ip", "netns", "pids", r.in.Name).Output()
 		if err != nil {
 			t.Errorf("processes that the page started may go on: ip netns pids: %v", err)
 		}
@@ -239,11 +244,11 @@ func newReader(t *testing.T) *reader {
 }
 
 // typed starts a shell with what is typed into it.
-func (r *reader) typed(t *testing.T, text string) *process {
+func (r *reader) typed(t *testing.T, text string) *process.Process {
 	t.Helper()
 	script := "cd '" + r.dir + "'\n[ ! -f .env ] || . ./.env\nset -e\n" + text + "\nexport -p > .env\n"
-	p := spawn(t, r.in, "docs", r.env, "sh", "-c", script)
-	p.expects.Store(true)
+	p := process.Spawn(t, r.in, "docs", r.env, "sh", "-c", script)
+	p.ExpectEnd()
 	return p
 }
 
@@ -252,10 +257,10 @@ func (r *reader) run(t *testing.T, text string) (string, error) {
 	t.Helper()
 	p := r.typed(t, text)
 	select {
-	case <-p.ended:
-		return p.printed(1000), p.err
+	case <-p.Ended():
+		return p.Printed(1000), p.Err()
 	case <-time.After(2 * startsWithin):
-		return p.printed(1000), errors.New("it does not end")
+		return p.Printed(1000), errors.New("it does not end")
 	}
 }
 
@@ -276,7 +281,7 @@ func (r *reader) try(t *testing.T, where string, s snippet) {
 		return
 	}
 	want := likely(s.output)
-	poll(t, 60*time.Second, where+" prints what the page shows", func(context.Context) error {
+	wait.Poll(t, 60*time.Second, where+" prints what the page shows", func(context.Context) error {
 		out, err := r.run(t, s.text)
 		if err == nil && !want.MatchString(out) {
 			err = errors.New("it does not")
@@ -292,9 +297,9 @@ func (r *reader) serve(t *testing.T, where, text string, ready *regexp.Regexp) {
 	t.Helper()
 	p := r.typed(t, text)
 	r.serving = p
-	poll(t, 2*startsWithin, where+" serves", func(context.Context) error {
-		if !ready.MatchString(p.printed(1000)) {
-			return errors.Join(fmt.Errorf("it prints %q", p.printed(20)), p.alive())
+	wait.Poll(t, 2*startsWithin, where+" serves", func(context.Context) error {
+		if !ready.MatchString(p.Printed(1000)) {
+			return errors.Join(fmt.Errorf("it prints %q", p.Printed(20)), p.Alive())
 		}
 		return nil
 	})
@@ -313,7 +318,7 @@ func (r *reader) interrupt(t *testing.T, what string) {
 		t.Fatal(err)
 	}
 	select {
-	case <-r.serving.ended:
+	case <-r.serving.Ended():
 	case <-time.After(30 * time.Second):
 		t.Fatal("Ctrl-C does not end it")
 	}

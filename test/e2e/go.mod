@@ -2,12 +2,14 @@ module github.com/xbernetes/xbernetes/test/e2e
 
 go 1.26.0
 
+replace github.com/xbernetes/xbernetes/test/lab => ../lab
+
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/rogpeppe/go-internal v1.14.1
+	github.com/xbernetes/xbernetes/test/lab v0.0.0
 	go.etcd.io/etcd/client/v3 v3.7.3
 	golang.org/x/net v0.61.0
-	golang.org/x/sys v0.49.0
 	k8s.io/api v0.37.1
 	k8s.io/apimachinery v0.37.1
 	k8s.io/client-go v0.37.1
@@ -63,6 +65,7 @@ require (
 	go.yaml.in/yaml/v3 v3.0.4 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect

@@ -4,14 +4,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
 )
 
 // Helm, unmodified, from its public module.
-var helm = tool{"helm.sh/helm/v3", "v3.22.0", "cmd/helm"}
+var helm = program.Module{Path: "helm.sh/helm/v3", Version: "v3.22.0"}
 
 // TestHelm takes a chart of custom resources through a release's whole life.
 func TestHelm(t *testing.T) {
-	program := helm.install(t)
+	binary := helm.Install(t, "cmd/helm")
 	s := newServer(t, nil, "server", "", nil)
 	s.up(t)
 	s.kubectl(t, "", "apply", "-f", widgetFile(t))
@@ -23,7 +26,7 @@ func TestHelm(t *testing.T) {
 	home := t.TempDir()
 	release := func(args ...string) string {
 		t.Helper()
-		out, err := run(t, nil, []string{"KUBECONFIG=" + s.kubeconfig(), "HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home}, "", append([]string{program}, args...)...)
+		out, err := process.Run(t, nil, []string{"KUBECONFIG=" + s.kubeconfig(), "HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home}, "", append([]string{binary}, args...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

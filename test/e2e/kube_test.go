@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,50 +15,20 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-)
 
-var (
-	kubectlLock sync.Mutex
-	kubectlPath string // once it is known; guarded by kubectlLock
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
-
-// kubectl is the path of kubectl, of the release of Kubernetes that the
-// product embeds, unmodified. It is built unless an earlier run did.
-func kubectl(t testing.TB) string {
-	t.Helper()
-	kubectlLock.Lock()
-	defer kubectlLock.Unlock()
-	if kubectlPath != "" {
-		return kubectlPath
-	}
-	list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
-	list.Dir = repository()
-	out, err := list.Output()
-	version := strings.TrimSpace(string(out))
-	if err != nil || version == "" {
-		t.Fatalf("find the release of Kubernetes that the product embeds: %v", err)
-	}
-	path := filepath.Join(repository(), ".tmp", "tools", "kubectl@"+version, "kubectl")
-	if _, err := os.Stat(path); err == nil {
-		kubectlPath = path
-		return path
-	}
-	build := exec.Command("go", "build", "-ldflags", "-X k8s.io/component-base/version.gitVersion="+version, "-o", path, "k8s.io/kubernetes/cmd/kubectl")
-	build.Dir = repository()
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build kubectl: %v\n%s", err, out)
-	}
-	kubectlPath = path
-	return path
-}
 
 // kubectlInPath is the environment in which a shell finds kubectl.
 func kubectlInPath(t testing.TB) string {
 	t.Helper()
-	return "PATH=" + filepath.Dir(kubectl(t)) + string(os.PathListSeparator) + os.Getenv("PATH")
+	dir := t.TempDir() // with nothing else in it
+	if err := os.Symlink(program.Need(t, "kubectl"), filepath.Join(dir, "kubectl")); err != nil {
+		t.Fatal(err)
+	}
+	return "PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH")
 }
-
-func unmarshal(data []byte, into any) error { return json.Unmarshal(data, into) }
 
 // widgets is the resource of the CRD that most tests use.
 var widgets = schema.GroupVersionResource{Group: "example.xbernetes.dev", Version: "v1", Resource: "widgets"}
@@ -162,7 +129,7 @@ func setField(obj *unstructured.Unstructured, value any, path ...string) {
 func (s *server) serves(t testing.TB, resource schema.GroupVersionResource) {
 	t.Helper()
 	typed, dyn := s.clients(t)
-	poll(t, 60*time.Second, s.name+"'s server serves "+resource.Resource, func(ctx context.Context) error {
+	wait.Poll(t, 60*time.Second, s.name+"'s server serves "+resource.Resource, func(ctx context.Context) error {
 		if _, err := dyn.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 			return err
 		}
@@ -180,7 +147,7 @@ func (s *server) serves(t testing.TB, resource schema.GroupVersionResource) {
 func awaitObject(t testing.TB, objects dynamic.ResourceInterface, name, what string, want func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
 	t.Helper()
 	var obj *unstructured.Unstructured
-	poll(t, 60*time.Second, what, func(ctx context.Context) (err error) {
+	wait.Poll(t, 60*time.Second, what, func(ctx context.Context) (err error) {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		if obj, err = objects.Get(ctx, name, metav1.GetOptions{}); err != nil {

@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // widgetYAML is a widget as a user would write it. KEY: VALUE lines go into its spec.
@@ -114,8 +118,8 @@ func kubectlWatch(t *testing.T, s *server) {
 	s.kubectl(t, widgetYAML("watched", "size: 1"), "create", "-f", "-")
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	watching := exec.CommandContext(ctx, kubectl(t), "get", "wg", "watched", "-w", "-o", `jsonpath={.spec.size}{.status.phase}{"\n"}`)
-	watching.Env = append(plainEnv(), "KUBECONFIG="+s.kubeconfig(), "HOME="+filepath.Dir(s.dataDir))
+	watching := exec.CommandContext(ctx, program.Need(t, "kubectl"), "get", "wg", "watched", "-w", "-o", `jsonpath={.spec.size}{.status.phase}{"\n"}`)
+	watching.Env = append(process.PlainEnv(), "KUBECONFIG="+s.kubeconfig(), "HOME="+filepath.Dir(s.dataDir))
 	out, err := watching.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +157,7 @@ func kubectlWatch(t *testing.T, s *server) {
 }
 
 func kubectlDiscovery(t *testing.T, s *server) {
-	poll(t, 60*time.Second, "the schema is published", func(context.Context) error {
+	wait.Poll(t, 60*time.Second, "the schema is published", func(context.Context) error {
 		_, err := s.tryKubectl(t, "", "explain", "widgets")
 		return err
 	})

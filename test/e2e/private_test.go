@@ -9,6 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // TestFilesArePrivate starts every command that keeps files, with a umask that
@@ -55,13 +59,13 @@ func TestFilesArePrivate(t *testing.T) {
 				}
 			}
 			argv := []string{"sh", "-c", `umask 0; exec "$0" "$@"`, xbBinary}
-			argv = append(argv, strings.Fields(strings.NewReplacer("DIR", dir, "PORT", freePort(t)).Replace(c.flags))...)
+			argv = append(argv, strings.Fields(strings.NewReplacer("DIR", dir, "PORT", network.FreePort()).Replace(c.flags))...)
 			// The user has credentials of AWS in the environment, as many have.
-			p := spawn(t, nil, name, append(vendorAccount.env(), "HOME="+t.TempDir()), argv...)
-			poll(t, startsWithin, "it has made its files", func(context.Context) error {
+			p := process.Spawn(t, nil, name, append(vendorAccount.env(), "HOME="+t.TempDir()), argv...)
+			wait.Poll(t, startsWithin, "it has made its files", func(context.Context) error {
 				for _, file := range c.writes {
 					if info, err := os.Lstat(filepath.Join(dir, file)); err != nil || info.Mode()&fs.ModeSymlink != 0 {
-						return errors.Join(fmt.Errorf("%s: %v, %w", file, info, err), p.alive())
+						return errors.Join(fmt.Errorf("%s: %v, %w", file, info, err), p.Alive())
 					}
 				}
 				return nil
@@ -70,7 +74,7 @@ func TestFilesArePrivate(t *testing.T) {
 			if got, err := os.ReadFile(other); err != nil || string(got) != "not yours\n" {
 				t.Errorf("a file that a link leads to holds %q, %v; want it left alone", got, err)
 			}
-			p.stop(t)
+			p.StopWell(t)
 		})
 	}
 }

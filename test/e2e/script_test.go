@@ -20,6 +20,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
 // TestScripts runs testdata/script: bad input, and what it gets. Beside
@@ -54,7 +57,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			for _, kv := range append(plainEnv(), vendorAccount.env()...) {
+			for _, kv := range append(process.PlainEnv(), vendorAccount.env()...) {
 				if name, value, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "AWS_") {
 					env.Setenv(name, value)
 				}
@@ -69,7 +72,7 @@ func TestScripts(t *testing.T) {
 			env.Defer(server.Close)
 			env.Setenv("LOOSE", server.URL)
 			env.Setenv("BUSY", busy.Addr().String())
-			env.Setenv("FREE", "127.0.0.1:"+freePort(t))
+			env.Setenv("FREE", "127.0.0.1:"+network.FreePort())
 			env.Values[looseKey{}] = loose
 			return nil
 		},
@@ -107,7 +110,7 @@ func xb(ts *testscript.TestScript, args []string) (code int, stdout, stderr stri
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = ts.Getenv("WORK")
-	cmd.Env = append(plainEnv(), "HOME="+ts.Getenv("WORK"))
+	cmd.Env = append(process.PlainEnv(), "HOME="+ts.Getenv("WORK"))
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
@@ -221,11 +224,11 @@ type etcd struct {
 // startEtcd runs xb etcd until ctx ends and returns once it serves.
 func startEtcd(ctx context.Context, ts *testscript.TestScript, url string) etcd {
 	e := etcd{
-		socket: filepath.Join(os.TempDir(), fmt.Sprintf("xbe2e-%d-%d.sock", os.Getpid(), processes.Add(1))),
+		socket: filepath.Join(os.TempDir(), fmt.Sprintf("xbe2e-%d-%d.sock", os.Getpid(), named.Add(1))),
 		gone:   make(chan struct{}),
 	}
 	cmd := exec.CommandContext(ctx, xbBinary, "etcd", "--journal", url, "--listen", "unix://"+e.socket)
-	cmd.Env = append(plainEnv(), vendorAccount.env()...)
+	cmd.Env = append(process.PlainEnv(), vendorAccount.env()...)
 	var printed strings.Builder
 	cmd.Stderr = &printed
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

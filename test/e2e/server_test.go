@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +14,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // startsWithin is how long a server may take until it is ready. It is a bound
@@ -23,9 +27,9 @@ const startsWithin = 90 * time.Second
 
 // A server is one `xb server`, which may be killed and started again.
 type server struct {
-	*process
+	*process.Process
 	owner   testing.TB // it is killed when this test ends
-	in      *namespace
+	in      *network.Namespace
 	name    string
 	listen  string
 	dataDir string
@@ -34,12 +38,12 @@ type server struct {
 }
 
 // newServer prepares a server and starts nothing. Further flags follow the journal's.
-func newServer(t testing.TB, in *namespace, name, journal string, env []string, flags ...string) *server {
+func newServer(t testing.TB, in *network.Namespace, name, journal string, env []string, flags ...string) *server {
 	t.Helper()
 	s := &server{owner: t, in: in, name: name, dataDir: filepath.Join(t.TempDir(), name), env: env}
-	s.listen = "127.0.0.1:" + freePort(t)
+	s.listen = "127.0.0.1:" + network.FreePort()
 	if in != nil {
-		s.listen = in.ip + ":6443"
+		s.listen = in.IP + ":6443"
 	}
 	if journal != "" {
 		flags = append(flags, "--journal", journal)
@@ -52,7 +56,7 @@ func newServer(t testing.TB, in *namespace, name, journal string, env []string, 
 func (s *server) start(t testing.TB) {
 	t.Helper()
 	argv := append([]string{xbBinary, "server", "--data-dir", s.dataDir, "--listen", s.listen, "--context", s.name}, s.flags...)
-	s.process = spawn(s.owner, s.in, s.name, s.env, argv...)
+	s.Process = process.Spawn(s.owner, s.in, s.name, s.env, argv...)
 }
 
 // up starts the server and waits until it is ready.
@@ -64,11 +68,11 @@ func (s *server) up(t testing.TB) {
 
 func (s *server) awaitReady(t testing.TB) {
 	t.Helper()
-	poll(t, startsWithin, s.name+"'s server is ready", s.ready)
+	wait.Poll(t, startsWithin, s.name+"'s server is ready", s.ready)
 }
 
 func (s *server) ready(ctx context.Context) error {
-	if err := s.alive(); err != nil {
+	if err := s.Alive(); err != nil {
 		return err
 	}
 	cfg, err := s.config()
@@ -125,7 +129,7 @@ func (s *server) clients(t testing.TB) (kubernetes.Interface, dynamic.Interface)
 // tryKubectl runs kubectl on the server's machine.
 func (s *server) tryKubectl(t testing.TB, stdin string, args ...string) (string, error) {
 	t.Helper()
-	return run(t, s.in, []string{"KUBECONFIG=" + s.kubeconfig(), "HOME=" + filepath.Dir(s.dataDir)}, stdin, append([]string{kubectl(t)}, args...)...)
+	return process.Run(t, s.in, []string{"KUBECONFIG=" + s.kubeconfig(), "HOME=" + filepath.Dir(s.dataDir)}, stdin, append([]string{program.Need(t, "kubectl")}, args...)...)
 }
 
 func (s *server) kubectl(t testing.TB, stdin string, args ...string) string {
@@ -137,27 +141,12 @@ func (s *server) kubectl(t testing.TB, stdin string, args ...string) string {
 	return out
 }
 
-// freePort is a port on loopback that nobody listens on now.
-func freePort(t testing.TB) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	_, port, err := net.SplitHostPort(lis.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
 // A store is an object store in a process of its own, with a bucket that two
 // accounts share, each with credentials of its own.
 type store struct {
-	*process
+	*process.Process
 	owner  testing.TB // it is killed when this test ends
-	in     *namespace
+	in     *network.Namespace
 	dir    string
 	listen string
 }
@@ -183,11 +172,11 @@ func (a account) env() []string {
 }
 
 // startStore starts a store and waits until it answers.
-func startStore(t testing.TB, in *namespace) *store {
+func startStore(t testing.TB, in *network.Namespace) *store {
 	t.Helper()
-	s := &store{owner: t, in: in, dir: filepath.Join(t.TempDir(), "store"), listen: "127.0.0.1:" + freePort(t)}
+	s := &store{owner: t, in: in, dir: filepath.Join(t.TempDir(), "store"), listen: "127.0.0.1:" + network.FreePort()}
 	if in != nil {
-		s.listen = in.ip + ":7070"
+		s.listen = in.IP + ":7070"
 	}
 	s.up(t)
 	return s
@@ -207,10 +196,10 @@ func (s *store) up(t testing.TB) {
 	if s.in != nil {
 		argv = append(argv, "--allow-remote")
 	}
-	s.process = spawn(s.owner, s.in, "store", nil, argv...)
+	s.Process = process.Spawn(s.owner, s.in, "store", nil, argv...)
 	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DialContext: s.in.DialContext, DisableKeepAlives: true}}
-	poll(t, 30*time.Second, "the store answers", func(context.Context) error {
-		if err := s.alive(); err != nil {
+	wait.Poll(t, 30*time.Second, "the store answers", func(context.Context) error {
+		if err := s.Alive(); err != nil {
 			return err
 		}
 		answer, err := client.Get("http://" + s.listen)

@@ -161,7 +161,7 @@ func TestKillsApart(t *testing.T) {
 		t.Run("the "+roles.other.name+" goes on without the "+roles.victim.name, func(t *testing.T) {
 			dying, going := roles.victim.write(t, 2), roles.other.write(t, 2)
 			dying.awaitWrites(t, 10)
-			roles.victim.kill()
+			roles.victim.Kill()
 			going.awaitWrites(t, 30)
 			dying.rest()
 			roles.victim.up(t)
@@ -183,7 +183,7 @@ func outliveStore(t *testing.T, w *world) {
 	for _, c := range crews {
 		c.awaitWrites(t, 10)
 	}
-	w.store.kill()
+	w.store.Kill()
 	for i, s := range both {
 		// A write that was sent when the store was dead for sure.
 		_, err := s.once().Create(t.Context(), newWidget(fmt.Sprintf("during-%d", i), 0), metav1.CreateOptions{})
@@ -238,7 +238,7 @@ func readWithoutStore(t *testing.T, w *world) {
 		t.Errorf("a linearizable list without a store gives %d widgets, %v; want an error that can be retried", len(got.Items), err)
 	}
 	for _, s := range []*server{w.vendor, w.tenant} {
-		if err := s.alive(); err != nil {
+		if err := s.Alive(); err != nil {
 			t.Errorf("without a store, %v", err)
 		}
 	}

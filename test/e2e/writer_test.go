@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // A write is one request that changed, or may have changed, an object.
@@ -225,7 +227,7 @@ func (s *server) all(t testing.TB) map[string]*unstructured.Unstructured {
 	t.Helper()
 	_, dyn := s.clients(t)
 	found := map[string]*unstructured.Unstructured{}
-	poll(t, 60*time.Second, s.name+"'s server lists widgets", func(ctx context.Context) error {
+	wait.Poll(t, 60*time.Second, s.name+"'s server lists widgets", func(ctx context.Context) error {
 		list, err := dyn.Resource(widgets).Namespace("default").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -277,7 +279,7 @@ func (s *server) write(t testing.TB, n int) *crew {
 	c := &crew{stop: stop}
 	for i := range n {
 		client := s.once()
-		w := &writer{name: fmt.Sprintf("%s-%d-%d", s.name, processes.Add(1), i), objects: client}
+		w := &writer{name: fmt.Sprintf("%s-%d-%d", s.name, named.Add(1), i), objects: client}
 		c.writers = append(c.writers, w)
 		c.done.Go(func() { w.run(ctx) })
 	}
@@ -313,7 +315,7 @@ func (c *crew) lastError() (err error) {
 func (c *crew) awaitWrites(t testing.TB, further int) {
 	t.Helper()
 	want := c.acknowledged() + further
-	poll(t, 60*time.Second, fmt.Sprintf("%d writes are acknowledged", further), func(context.Context) error {
+	wait.Poll(t, 60*time.Second, fmt.Sprintf("%d writes are acknowledged", further), func(context.Context) error {
 		if got := c.acknowledged(); got < want {
 			return fmt.Errorf("%d more to go; the last error was %v", want-got, c.lastError())
 		}
@@ -355,8 +357,8 @@ func checkAll(t testing.TB, servers []*server, crews ...*crew) {
 func meet(t testing.TB, servers []*server) {
 	t.Helper()
 	for _, from := range servers {
-		mark := fmt.Sprintf("mark-%d", processes.Add(1))
-		poll(t, 60*time.Second, from.name+"'s server takes writes", func(ctx context.Context) error {
+		mark := fmt.Sprintf("mark-%d", named.Add(1))
+		wait.Poll(t, 60*time.Second, from.name+"'s server takes writes", func(ctx context.Context) error {
 			_, err := from.once().Create(ctx, newWidget(mark, 0), metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				return nil // an attempt that seemed to fail

@@ -9,26 +9,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xbernetes/xbernetes/test/gateway/lab"
+	"github.com/xbernetes/xbernetes/test/gateway/world"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // TestSharedAuth has a server that knows only the gateway ask it who callers are
 // and what they may: what it then says is the core server's word.
 func TestSharedAuth(t *testing.T) {
-	w := lab.Start(t)
+	w := world.Start(t)
 	dir := filepath.Join(w.Dir, "second")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	second := lab.StartSample(t, dir, w.Gateway.Kubeconfig)
+	second := world.StartSample(t, dir, w.Gateway.Kubeconfig)
 	second.Kubeconfig = filepath.Join(dir, "admin.kubeconfig")
-	lab.WriteKubeconfig(t, second.Kubeconfig, second.URL, second.CAFile, lab.Token)
+	world.WriteKubeconfig(t, second.Kubeconfig, second.URL, second.CAFile, world.Token)
 	second.Await(t)
 	second.Kubectl(t, flunder("shared", "x"), "apply", "-f", "-")
 
 	as := func(token string) (string, error) {
 		file := filepath.Join(dir, "caller.kubeconfig")
-		lab.WriteKubeconfig(t, file, second.URL, second.CAFile, token)
+		world.WriteKubeconfig(t, file, second.URL, second.CAFile, token)
 		caller := *second
 		caller.Kubeconfig = file
 		return caller.TryKubectl(t, "", "get", "flunders", "-n", "default", "-o", "name")
@@ -46,7 +47,7 @@ metadata: {name: flunders}
 rules: [{apiGroups: [wardle.example.com], resources: [flunders], verbs: [get, list]}]
 `, "apply", "-f", "-")
 	w.Core.Kubectl(t, "", "create", "clusterrolebinding", "flunders", "--clusterrole=flunders", "--user=nobody")
-	lab.Poll(t, time.Minute, "the user may, once the core server says so", func(context.Context) error {
+	wait.Poll(t, time.Minute, "the user may, once the core server says so", func(context.Context) error {
 		out, err := as("nobodys-token")
 		if err == nil && !strings.Contains(out, "flunder.wardle.example.com/shared") {
 			err = errors.New(out)

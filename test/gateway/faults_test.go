@@ -21,7 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/xbernetes/xbernetes/test/gateway/lab"
+	"github.com/xbernetes/xbernetes/test/gateway/world"
+	"github.com/xbernetes/xbernetes/test/lab/certificate"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // A badServer is a small API server that is well until it is told otherwise.
@@ -41,7 +44,7 @@ func (b *badServer) things() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: b.name + ".example.com", Version: "v1", Resource: "things"}
 }
 
-func newBadServer(t *testing.T, a *lab.Authority, name string) *badServer {
+func newBadServer(t *testing.T, a *certificate.Authority, name string) *badServer {
 	t.Helper()
 	b := &badServer{name: name, caFile: a.CertFile, hung: make(chan struct{}, 1000), ended: make(chan struct{}, 1000)}
 	b.mode.Store("well")
@@ -145,29 +148,29 @@ func (b *badServer) serve(w http.ResponseWriter, r *http.Request) {
 // they are asked. Whoever asks them gets a Status that names the server; who
 // asks others does not notice.
 func TestFaults(t *testing.T) {
-	w := lab.Start(t)
-	authority := lab.NewAuthority(t, t.TempDir(), "faults-ca")
+	w := world.Start(t)
+	authority := certificate.NewAuthority(t, t.TempDir(), "faults-ca")
 	modes := []string{"dead", "slow", "hanging", "garbage", "redirecting", "html", "expired"}
 	entries := []string{w.CoreEntry(t), w.SampleEntry(t), w.XBEntry(t)}
 	servers := map[string]*badServer{}
 	for _, mode := range modes {
 		servers[mode] = newBadServer(t, authority, mode)
-		entries = append(entries, lab.Entry(t, mode, servers[mode].URL, authority.CertFile, "groups: ["+mode+".example.com]", "identity: {mode: PassThrough}"))
+		entries = append(entries, world.Entry(t, mode, servers[mode].URL, authority.CertFile, "groups: ["+mode+".example.com]", "identity: {mode: PassThrough}"))
 	}
 	w.Write(t, entries...)
 	_, dyn := w.Gateway.Clients(t)
 	for _, mode := range modes {
 		awaitStatus(t, w, mode, func(s serverStatus) bool { return len(s.GroupVersions) == 1 })
-		lab.Poll(t, time.Minute, mode+" is served while it is well", func(ctx context.Context) error {
+		wait.Poll(t, time.Minute, mode+" is served while it is well", func(ctx context.Context) error {
 			_, err := dyn.Resource(servers[mode].things()).List(ctx, metav1.ListOptions{})
 			return err
 		})
 	}
-	lab.Poll(t, time.Minute, "the servers that are well are served", func(ctx context.Context) error {
+	wait.Poll(t, time.Minute, "the servers that are well are served", func(ctx context.Context) error {
 		_, err := dyn.Resource(flunders).List(ctx, metav1.ListOptions{})
 		return err
 	})
-	before := w.Gateway.Memory(t)
+	before := memory(t, w.Gateway.Process)
 	for _, mode := range modes {
 		servers[mode].turn(mode)
 	}
@@ -186,12 +189,12 @@ func TestFaults(t *testing.T) {
 	t.Run("50 MB of discovery", func(t *testing.T) {
 		huge := newBadServer(t, authority, "huge")
 		huge.turn("huge")
-		w.Write(t, append(slices.Clone(entries), lab.Entry(t, "huge", huge.URL, authority.CertFile, `groups: ["*"]`, "identity: {mode: PassThrough}"))...)
+		w.Write(t, append(slices.Clone(entries), world.Entry(t, "huge", huge.URL, authority.CertFile, `groups: ["*"]`, "identity: {mode: PassThrough}"))...)
 		status := awaitStatus(t, w, "huge", func(s serverStatus) bool { return s.condition("Available").Status == "False" })
 		t.Logf("Available: %s", status.condition("Available").Message)
 	})
 	others(t)
-	after := w.Gateway.Memory(t)
+	after := memory(t, w.Gateway.Process)
 	t.Logf("the gateway holds %d MiB, and %d MiB before the faults", after>>20, before>>20)
 	if after > before+300<<20 {
 		t.Errorf("the gateway holds %d MiB, and held %d MiB before the faults", after>>20, before>>20)
@@ -204,7 +207,7 @@ func TestFaults(t *testing.T) {
 
 // keepAsking asks the servers that are well, until it is called back: then it
 // fails the test if any was not answered.
-func keepAsking(t *testing.T, w *lab.World) func(*testing.T) {
+func keepAsking(t *testing.T, w *world.World) func(*testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var mu sync.Mutex
 	var took []time.Duration
@@ -314,7 +317,7 @@ func cancelled(t *testing.T, dyn dynamic.Interface, b *badServer) {
 }
 
 // shadow registers a server that claims groups of others.
-func shadow(t *testing.T, w *lab.World, a *lab.Authority, entries []string) {
+func shadow(t *testing.T, w *world.World, a *certificate.Authority, entries []string) {
 	thief := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reply := func(o map[string]any) {
 			w.Header().Set("Content-Type", "application/json")
@@ -347,7 +350,7 @@ func shadow(t *testing.T, w *lab.World, a *lab.Authority, entries []string) {
 	defer thief.Close()
 	defer w.Write(t, entries...)
 	for _, groups := range [][]string{{"groups: [own.example.com, " + flunders.Group + "]"}, {`groups: ["*"]`, "priority: 20000"}} {
-		w.Write(t, append(slices.Clone(entries), lab.Entry(t, "thief", thief.URL, a.CertFile, append(groups, "identity: {mode: PassThrough}")...))...)
+		w.Write(t, append(slices.Clone(entries), world.Entry(t, "thief", thief.URL, a.CertFile, append(groups, "identity: {mode: PassThrough}")...))...)
 		status := awaitStatus(t, w, "thief", func(s serverStatus) bool {
 			return slices.Contains(s.GroupVersions, "own.example.com/v1") && s.condition("GroupsUnique").Status == "False"
 		})
@@ -387,13 +390,13 @@ func (s serverStatus) condition(name string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-func awaitStatus(t *testing.T, w *lab.World, name string, want func(serverStatus) bool) serverStatus {
+func awaitStatus(t *testing.T, w *world.World, name string, want func(serverStatus) bool) serverStatus {
 	t.Helper()
 	typed, _ := w.Gateway.Clients(t)
 	var got struct {
 		Status serverStatus
 	}
-	lab.Poll(t, time.Minute, "the gateway's word on "+name, func(ctx context.Context) error {
+	wait.Poll(t, time.Minute, "the gateway's word on "+name, func(ctx context.Context) error {
 		data, err := typed.Discovery().RESTClient().Get().AbsPath("/servers/" + name).DoRaw(ctx)
 		if err != nil {
 			return err
@@ -408,4 +411,14 @@ func awaitStatus(t *testing.T, w *lab.World, name string, want func(serverStatus
 		return nil
 	})
 	return got.Status
+}
+
+// memory is what a process holds in memory, in bytes.
+func memory(t testing.TB, p *process.Process) int64 {
+	t.Helper()
+	used, err := process.UsageOf(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return used.Memory
 }

@@ -21,7 +21,10 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/xbernetes/xbernetes/test/gateway/lab"
+	"github.com/xbernetes/xbernetes/test/gateway/world"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 var (
@@ -73,9 +76,9 @@ func configMap(name, value string) string {
 
 // TestThreeServers works with three servers as if they were one.
 func TestThreeServers(t *testing.T) {
-	w := lab.Start(t)
+	w := world.Start(t)
 	w.XB.Kubectl(t, widgetCRD, "apply", "-f", "-")
-	lab.Poll(t, time.Minute, "all groups are in the gateway's discovery", func(context.Context) error {
+	wait.Poll(t, time.Minute, "all groups are in the gateway's discovery", func(context.Context) error {
 		typed, _ := w.Gateway.Clients(t)
 		for _, gv := range []string{"v1", "apps/v1", flunders.GroupVersion().String(), widgets.GroupVersion().String()} {
 			if _, err := typed.Discovery().ServerResourcesForGroupVersion(gv); err != nil {
@@ -86,7 +89,7 @@ func TestThreeServers(t *testing.T) {
 	})
 	for _, step := range []struct {
 		name string
-		run  func(*testing.T, *lab.World)
+		run  func(*testing.T, *world.World)
 	}{
 		{"kubectl", kubectl},
 		{"kubectl watch", kubectlWatch},
@@ -100,7 +103,7 @@ func TestThreeServers(t *testing.T) {
 }
 
 // prints fails the test unless kubectl at the gateway prints all of these.
-func prints(t *testing.T, w *lab.World, want []string, stdin string, args ...string) {
+func prints(t *testing.T, w *world.World, want []string, stdin string, args ...string) {
 	t.Helper()
 	got, err := w.Gateway.TryKubectl(t, stdin, args...)
 	if err != nil {
@@ -114,7 +117,7 @@ func prints(t *testing.T, w *lab.World, want []string, stdin string, args ...str
 	}
 }
 
-func refuses(t *testing.T, w *lab.World, want []string, stdin string, args ...string) {
+func refuses(t *testing.T, w *world.World, want []string, stdin string, args ...string) {
 	t.Helper()
 	out, err := w.Gateway.TryKubectl(t, stdin, args...)
 	if err == nil {
@@ -128,11 +131,11 @@ func refuses(t *testing.T, w *lab.World, want []string, stdin string, args ...st
 	}
 }
 
-func kubectl(t *testing.T, w *lab.World) {
+func kubectl(t *testing.T, w *world.World) {
 	prints(t, w, []string{"flunders", "fischers", "widgets", "deployments", "configmaps"}, "", "api-resources")
 	prints(t, w, []string{"wardle.example.com/v1alpha1", "wardle.example.com/v1beta1", "example.xbernetes.dev/v1", "apps/v1"}, "", "api-versions")
 	// A definition of a moment ago takes a while to be described, without a gateway too.
-	took := lab.Poll(t, time.Minute, "widgets are described", func(context.Context) error {
+	took := wait.Poll(t, time.Minute, "widgets are described", func(context.Context) error {
 		_, err := w.Gateway.TryKubectl(t, "", "explain", "widgets.spec.size")
 		return err
 	})
@@ -180,9 +183,9 @@ func kubectl(t *testing.T, w *lab.World) {
 }
 
 // kubectlWatch reads `get -w` at the gateway while objects change at the servers.
-func kubectlWatch(t *testing.T, w *lab.World) {
+func kubectlWatch(t *testing.T, w *world.World) {
 	for _, kind := range []struct {
-		server        *lab.Server
+		server        *world.Server
 		resource, one string
 		two, path     string
 	}{
@@ -191,10 +194,10 @@ func kubectlWatch(t *testing.T, w *lab.World) {
 		{w.Core, "configmaps", configMap("watched", "1"), configMap("watched", "2"), "{.data.value}"},
 	} {
 		kind.server.Kubectl(t, kind.one, "apply", "-f", "-")
-		p := lab.Spawn(t, "watch-"+kind.resource, []string{"KUBECONFIG=" + w.Gateway.Kubeconfig}, lab.Kubectl(t), "get", kind.resource, "watched", "-w", "--output-watch-events", "-o", `jsonpath={.type}{.object`+kind.path[1:len(kind.path)-1]+`}{"\n"}`)
+		p := process.Spawn(t, nil, "watch-"+kind.resource, []string{"KUBECONFIG=" + w.Gateway.Kubeconfig}, program.Need(t, "kubectl"), "get", kind.resource, "watched", "-w", "--output-watch-events", "-o", `jsonpath={.type}{.object`+kind.path[1:len(kind.path)-1]+`}{"\n"}`)
 		want := func(lines ...string) {
 			t.Helper()
-			lab.Poll(t, time.Minute, kind.resource+" are watched", func(context.Context) error {
+			wait.Poll(t, time.Minute, kind.resource+" are watched", func(context.Context) error {
 				if err := p.Alive(); err != nil {
 					return err
 				}
@@ -215,11 +218,11 @@ func kubectlWatch(t *testing.T, w *lab.World) {
 }
 
 // validate holds the gateway itself to the conventions, with objects of each server.
-func validate(t *testing.T, w *lab.World) {
+func validate(t *testing.T, w *world.World) {
 	for _, object := range []string{configMap("any", "a"), flunder("any", "a"), widget("any", 1)} {
 		file := filepath.Join(t.TempDir(), "object.yaml")
-		lab.WriteFile(t, file, object)
-		out, err := lab.Run(t, nil, "", lab.XB(t), "gateway", "validate", "--kubeconfig", w.Gateway.Kubeconfig, "--write", "-n", "default", "--object", file)
+		world.WriteFile(t, file, object)
+		out, err := process.Run(t, nil, nil, "", program.Need(t, "xb"), "gateway", "validate", "--kubeconfig", w.Gateway.Kubeconfig, "--write", "-n", "default", "--object", file)
 		if err != nil {
 			t.Errorf("%v\n%s", err, out)
 		} else {
@@ -230,7 +233,7 @@ func validate(t *testing.T, w *lab.World) {
 }
 
 // sharedInformers runs client-go's informers, typed and dynamic, at the gateway.
-func sharedInformers(t *testing.T, w *lab.World) {
+func sharedInformers(t *testing.T, w *world.World) {
 	typed, dyn := w.Gateway.Clients(t)
 	core := informers.NewSharedInformerFactory(typed, 0)
 	others := dynamicinformer.NewDynamicSharedInformerFactory(dyn, 0)
@@ -251,7 +254,7 @@ func sharedInformers(t *testing.T, w *lab.World) {
 	}
 	see := func(what string, want int) {
 		t.Helper()
-		lab.Poll(t, time.Minute, what, func(context.Context) error {
+		wait.Poll(t, time.Minute, what, func(context.Context) error {
 			counts := []int{}
 			for _, informer := range []cache.SharedIndexInformer{configMaps.Informer(), flunderInformer.Informer(), widgetInformer.Informer()} {
 				n := 0
@@ -280,12 +283,12 @@ func sharedInformers(t *testing.T, w *lab.World) {
 
 // controllerRuntime runs a controller-runtime program, unmodified, that makes a
 // ConfigMap at one server for every widget at another.
-func controllerRuntime(t *testing.T, w *lab.World) {
+func controllerRuntime(t *testing.T, w *world.World) {
 	program := filepath.Join(t.TempDir(), "controller")
 	if out, err := exec.Command("go", "build", "-o", program, "./controller").CombinedOutput(); err != nil {
 		t.Fatalf("build the controller: %v\n%s", err, out)
 	}
-	lab.Spawn(t, "controller", []string{"KUBECONFIG=" + w.Gateway.Kubeconfig}, program)
+	process.Spawn(t, nil, "controller", []string{"KUBECONFIG=" + w.Gateway.Kubeconfig}, program)
 	w.Gateway.Kubectl(t, widget("controlled", 7), "create", "-f", "-")
 	_, dyn := w.Gateway.Clients(t)
 	made := func(size int64) func(context.Context) error {
@@ -300,12 +303,12 @@ func controllerRuntime(t *testing.T, w *lab.World) {
 			return nil
 		}
 	}
-	lab.Poll(t, time.Minute, "the widget has a status", made(7))
+	wait.Poll(t, time.Minute, "the widget has a status", made(7))
 	if got := w.Core.Kubectl(t, "", "get", "configmap", "controlled", "-o", "jsonpath={.data.size}"); got != "7" {
 		t.Errorf("the ConfigMap at the core server says size %q", got)
 	}
 	w.Gateway.Kubectl(t, "", "patch", "widget", "controlled", "--type=merge", "-p", `{"spec":{"size":8}}`)
-	lab.Poll(t, time.Minute, "the widget's status follows", made(8))
+	wait.Poll(t, time.Minute, "the widget's status follows", made(8))
 	// The finalizer has the ConfigMap removed first.
 	w.Gateway.Kubectl(t, "", "delete", "widget", "controlled", "--timeout=60s")
 	if out, err := w.Core.TryKubectl(t, "", "get", "configmap", "controlled"); err == nil {
@@ -319,7 +322,7 @@ const appearsWithin = 2 * time.Second
 
 // comesAndGoes removes a server and adds it again, while the gateway runs, and
 // measures how long it takes until callers see it.
-func comesAndGoes(t *testing.T, w *lab.World) {
+func comesAndGoes(t *testing.T, w *world.World) {
 	_, dyn := w.Gateway.Clients(t)
 	typed, _ := w.Gateway.Clients(t)
 	served := func(ctx context.Context) error {
@@ -350,9 +353,9 @@ func comesAndGoes(t *testing.T, w *lab.World) {
 	}
 	for range 5 {
 		w.Write(t, w.CoreEntry(t), w.XBEntry(t))
-		out := lab.Poll(t, appearsWithin, "the server is gone", gone)
+		out := wait.Poll(t, appearsWithin, "the server is gone", gone)
 		w.Write(t, w.CoreEntry(t), w.SampleEntry(t), w.XBEntry(t))
-		in := lab.Poll(t, appearsWithin, "the server is back", served)
+		in := wait.Poll(t, appearsWithin, "the server is back", served)
 		t.Logf("removed after %v, added after %v", out.Round(time.Millisecond), in.Round(time.Millisecond))
 	}
 }

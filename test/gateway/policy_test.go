@@ -21,38 +21,39 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/xbernetes/xbernetes/test/gateway/lab"
+	"github.com/xbernetes/xbernetes/test/gateway/world"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // A guarded world is an xb server whose namespaces, rights and quotas count, a
 // sample-apiserver that has no quotas, and two gateways before it.
 type guarded struct {
 	dir      string
-	core     *lab.Server
-	sample   *lab.Server
-	gateways [2]*lab.Server
+	core     *world.Server
+	sample   *world.Server
+	gateways [2]*world.Server
 }
 
 func startGuarded(t *testing.T) *guarded {
 	t.Helper()
 	g := &guarded{dir: t.TempDir()}
-	g.core = lab.StartXB(t, g.dir)
+	g.core = world.StartXB(t, g.dir)
 	g.core.Await(t)
 	g.core.Kubectl(t, "", "create", "serviceaccount", "caller")
 	g.core.Kubectl(t, "", "create", "clusterrolebinding", "caller", "--clusterrole=cluster-admin", "--serviceaccount=default:caller")
 	token := strings.TrimSpace(g.core.Kubectl(t, "", "create", "token", "caller", "--duration=2h"))
-	g.sample = lab.StartSample(t, g.dir, g.core.Kubeconfig)
+	g.sample = world.StartSample(t, g.dir, g.core.Kubeconfig)
 	g.sample.Kubeconfig = filepath.Join(g.dir, "sample.kubeconfig")
-	lab.WriteKubeconfig(t, g.sample.Kubeconfig, g.sample.URL, g.sample.CAFile, token)
+	world.WriteKubeconfig(t, g.sample.Kubeconfig, g.sample.URL, g.sample.CAFile, token)
 	g.sample.Await(t)
 
 	servers := filepath.Join(g.dir, "servers.yaml")
-	lab.WriteFile(t, servers, lab.Entry(t, "sample", g.sample.URL, g.sample.CAFile, "groups: ["+flunders.Group+"]",
+	world.WriteFile(t, servers, world.Entry(t, "sample", g.sample.URL, g.sample.CAFile, "groups: ["+flunders.Group+"]",
 		"identity: {mode: Impersonate, credentials: {kubeconfig: "+g.sample.Kubeconfig+"}}",
 		"guard: {namespaces: true, authorization: true, quota: true}"))
 	for i := range g.gateways {
-		g.gateways[i] = lab.StartGateway(t, g.dir, fmt.Sprintf("gateway-%d", i), g.core.Kubeconfig, token, "--servers", servers, "--core-kubeconfig", g.core.Kubeconfig)
-		lab.Poll(t, time.Minute, "flunders are served", func(ctx context.Context) error {
+		g.gateways[i] = world.StartGateway(t, g.dir, fmt.Sprintf("gateway-%d", i), g.core.Kubeconfig, token, "--servers", servers, "--core-kubeconfig", g.core.Kubeconfig)
+		wait.Poll(t, time.Minute, "flunders are served", func(ctx context.Context) error {
 			_, dyn := g.gateways[i].Clients(t)
 			_, err := dyn.Resource(flunders).List(ctx, metav1.ListOptions{})
 			return err
@@ -78,7 +79,7 @@ func (g *guarded) namespace(t *testing.T, name string, quota int64) {
 		t.Fatal(err)
 	}
 	// A quota holds once each gateway has heard of it, and shows it in the status.
-	lab.Poll(t, time.Minute, "the quota is held", func(ctx context.Context) error {
+	wait.Poll(t, time.Minute, "the quota is held", func(ctx context.Context) error {
 		for _, gateway := range g.gateways {
 			// Nothing is created: the namespace in the object is another one.
 			if err := gateway.Alive(); err != nil {
@@ -191,7 +192,7 @@ func TestQuota(t *testing.T) {
 	}
 	full := func() {
 		// Only what was let in is counted; then the quota is full again.
-		lab.Poll(t, 5*time.Minute, "all that the quota allows can be created", func(ctx context.Context) error {
+		wait.Poll(t, 5*time.Minute, "all that the quota allows can be created", func(ctx context.Context) error {
 			for n := 0; ; n++ {
 				if err := g.create(ctx, t, n%2, "team", fmt.Sprintf("fill-%d", rand.Uint32())); err != nil {
 					break
@@ -253,7 +254,7 @@ func TestNamespaceGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	lab.Poll(t, 2*time.Minute, "the namespace of which the dead server holds nothing is gone", func(ctx context.Context) error {
+	wait.Poll(t, 2*time.Minute, "the namespace of which the dead server holds nothing is gone", func(ctx context.Context) error {
 		_, err := typed.CoreV1().Namespaces().Get(ctx, "free", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -268,7 +269,7 @@ func TestNamespaceGuard(t *testing.T) {
 
 	g.sample.Restart(t)
 	g.sample.Await(t)
-	took := lab.Poll(t, 3*time.Minute, "the namespace is emptied and gone", func(ctx context.Context) error {
+	took := wait.Poll(t, 3*time.Minute, "the namespace is emptied and gone", func(ctx context.Context) error {
 		_, err := typed.CoreV1().Namespaces().Get(ctx, "held", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -297,12 +298,12 @@ rules: [{apiGroups: [wardle.example.com], resources: [flunders], verbs: [create,
 	g.core.Kubectl(t, "", "create", "rolebinding", "flunders", "-n", "theirs", "--role=flunders", "--serviceaccount=theirs:somebody")
 	token := strings.TrimSpace(g.core.Kubectl(t, "", "create", "token", "somebody", "-n", "theirs", "--duration=1h"))
 	file := filepath.Join(g.dir, "somebody.kubeconfig")
-	lab.WriteKubeconfig(t, file, g.gateways[0].URL, g.gateways[0].CAFile, token)
+	world.WriteKubeconfig(t, file, g.gateways[0].URL, g.gateways[0].CAFile, token)
 	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	somebody := &guarded{gateways: [2]*lab.Server{{Config: config}}}
+	somebody := &guarded{gateways: [2]*world.Server{{Config: config}}}
 	if err := somebody.create(t.Context(), t, 0, "theirs", "mine"); err != nil {
 		t.Errorf("create where it is allowed: %v", err)
 	}

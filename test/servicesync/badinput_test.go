@@ -16,25 +16,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
+	"github.com/xbernetes/xbernetes/test/lab/network"
 )
 
 // badPeers are peers that cannot be used: how each comes to be, and what is to
 // be said of it, in the log and on the cluster's lease.
 var badPeers = map[string]struct {
-	make func(t *testing.T, c *controller, peer *lab.Cluster)
+	make func(t *testing.T, c *controller, peer *cluster.Cluster)
 	want []string // all of them, in the words for people
 }{
 	"no kubeconfig": {
-		func(t *testing.T, c *controller, _ *lab.Cluster) { writePeer(t, c, "once upon a time: [") },
+		func(t *testing.T, c *controller, _ *cluster.Cluster) { writePeer(t, c, "once upon a time: [") },
 		[]string{"gamma", "kubeconfig"},
 	},
 	"an empty file": {
-		func(t *testing.T, c *controller, _ *lab.Cluster) { writePeer(t, c, "") },
+		func(t *testing.T, c *controller, _ *cluster.Cluster) { writePeer(t, c, "") },
 		[]string{"gamma", "kubeconfig"},
 	},
 	"expired credentials": {
-		func(t *testing.T, c *controller, peer *lab.Cluster) {
+		func(t *testing.T, c *controller, peer *cluster.Cluster) {
 			if err := peer.WriteKubeconfig(filepath.Join(c.peers, peer.Name), peer.Config.Host, "was-good-once"); err != nil {
 				t.Fatal(err)
 			}
@@ -42,20 +43,20 @@ var badPeers = map[string]struct {
 		[]string{"gamma", "credentials", "expired"},
 	},
 	"missing rights": {
-		func(t *testing.T, c *controller, peer *lab.Cluster) {
-			if err := peer.WriteKubeconfig(filepath.Join(c.peers, peer.Name), peer.Config.Host, lab.GuestToken); err != nil {
+		func(t *testing.T, c *controller, peer *cluster.Cluster) {
+			if err := peer.WriteKubeconfig(filepath.Join(c.peers, peer.Name), peer.Config.Host, cluster.GuestToken); err != nil {
 				t.Fatal(err)
 			}
 		},
 		[]string{"gamma", "denies a right", "guest"}, // whichever of the three kinds is answered first
 	},
 	"an old version": {
-		func(t *testing.T, c *controller, peer *lab.Cluster) { c.addPeer(t, peer, withoutGroup(t)) },
+		func(t *testing.T, c *controller, peer *cluster.Cluster) { c.addPeer(t, peer, withoutGroup(t)) },
 		[]string{"gamma", "does not serve"},
 	},
 	"nobody there": {
-		func(t *testing.T, c *controller, peer *lab.Cluster) {
-			c.addPeer(t, peer, "https://"+lab.FreeAddr("127.0.0.1"))
+		func(t *testing.T, c *controller, peer *cluster.Cluster) {
+			c.addPeer(t, peer, "https://"+network.FreeAddr("127.0.0.1"))
 		},
 		[]string{"gamma", "cannot be reached"},
 	},
@@ -121,7 +122,7 @@ var leases = schema.GroupVersionResource{Group: "servicesync.xbernetes.io", Vers
 
 // expectOnLease waits until the status of the cluster's own lease has all the
 // words, in what it says of one peer or in one condition.
-func expectOnLease(t *testing.T, c *lab.Cluster, words []string) {
+func expectOnLease(t *testing.T, c *cluster.Cluster, words []string) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(c.Config)
 	if err != nil {
@@ -176,13 +177,13 @@ func TestUnknownMode(t *testing.T) {
 	expectEvent(t, a, ns, "web", "sauce", "source")
 	expectSaid(t, controllers[0], []string{"sauce"})
 	caughtUp(t, ns, a, b)
-	for _, c := range []*lab.Cluster{a, b} {
+	for _, c := range []*cluster.Cluster{a, b} {
 		expectRotation(t, c, ns, "web", pod)
 	}
 }
 
 // expectEvent waits for an Event about the Service that has the words.
-func expectEvent(t *testing.T, c *lab.Cluster, ns, service string, words ...string) {
+func expectEvent(t *testing.T, c *cluster.Cluster, ns, service string, words ...string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("an event of %s in %s says %q", service, c.Name, words), func(ctx context.Context) error {
 		events, err := c.Client.CoreV1().Events(ns).List(ctx, metav1.ListOptions{})
@@ -211,8 +212,8 @@ func TestOverlappingPodRanges(t *testing.T) {
 	all := clusters(t)
 	a, b := all[0], all[1]
 	ns := namespaceIn(t, namespaceName(t), a, b)
-	controllers := startAll(t, []string{"NSTOWATCH=" + ns}, []string{"--pod-ranges", lab.PodRanges}, a, b)
-	want := []string{lab.PodRanges}
+	controllers := startAll(t, []string{"NSTOWATCH=" + ns}, []string{"--pod-ranges", cluster.PodRanges}, a, b)
+	want := []string{cluster.PodRanges}
 	expectSaid(t, controllers[1], append(want, a.Name))
 	expectOnLease(t, b, want)
 }
@@ -241,7 +242,7 @@ func TestMissingRightsAtHome(t *testing.T) {
 }
 
 // grantGuest gives the guest of a cluster rights until the test ends.
-func grantGuest(t *testing.T, c *lab.Cluster, rules ...rbacv1.PolicyRule) {
+func grantGuest(t *testing.T, c *cluster.Cluster, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: namespaceName(t)}, Rules: rules}
 	if _, err := c.Client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
@@ -265,7 +266,7 @@ func grantGuest(t *testing.T, c *lab.Cluster, rules ...rbacv1.PolicyRule) {
 func (c *controller) asGuest(t *testing.T) {
 	t.Helper()
 	c.local = c.peers + ".own"
-	if err := c.own.WriteKubeconfig(c.local, c.own.Config.Host, lab.GuestToken); err != nil {
+	if err := c.own.WriteKubeconfig(c.local, c.own.Config.Host, cluster.GuestToken); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -290,7 +291,7 @@ func TestOldDefinitions(t *testing.T) {
 }
 
 // withoutField takes a field out of a definition until the test ends.
-func withoutField(t *testing.T, c *lab.Cluster, definition string, path ...string) {
+func withoutField(t *testing.T, c *cluster.Cluster, definition string, path ...string) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(c.Config)
 	if err != nil {

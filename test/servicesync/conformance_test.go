@@ -14,7 +14,9 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
 )
 
 const (
@@ -36,7 +38,7 @@ func TestMCSConformance(t *testing.T) {
 	}
 	suite := buildMCSSuite(t)
 	all := clusters(t)[:2]
-	if lab.CanHaveNodes() == nil {
+	if cluster.CanHaveNodes() == nil {
 		nodes(t) // a node that refuses what the suite wants to run in pods; one that is not there takes minutes
 	}
 	startAll(t, nil, []string{"--exported-only"}, all...)
@@ -86,7 +88,7 @@ func labelFilter() string {
 // kubernetes-sigs/mcs-api that MCS_API names.
 func buildMCSSuite(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(lab.Repository(), ".tmp", "mcs-conformance")
+	dir := filepath.Join(program.Repository(), ".tmp", "mcs-conformance")
 	binary := filepath.Join(dir, "conformance@"+mcsVersion)
 	if _, err := os.Stat(binary); err == nil {
 		return binary
@@ -129,14 +131,14 @@ func moduleSource(t *testing.T) string {
 	var info struct{ Dir, Error string }
 	out, err := cmd.Output()
 	if jsonErr := json.Unmarshal(out, &info); jsonErr != nil || info.Dir == "" {
-		need(t, fmt.Errorf("the module %s@%s cannot be had here (%v %s); set MCS_API to a checkout of kubernetes-sigs/mcs-api at conformance/%s",
+		process.Need(t, fmt.Errorf("the module %s@%s cannot be had here (%v %s); set MCS_API to a checkout of kubernetes-sigs/mcs-api at conformance/%s",
 			mcsSuite, mcsVersion, err, info.Error, mcsVersion))
 	}
 	return info.Dir
 }
 
 // mergedKubeconfig has a context for each cluster.
-func mergedKubeconfig(t *testing.T, all []*lab.Cluster) string {
+func mergedKubeconfig(t *testing.T, all []*cluster.Cluster) string {
 	t.Helper()
 	rules := clientcmd.ClientConfigLoadingRules{}
 	path := filepath.Join(t.TempDir(), "kubeconfig")

@@ -9,15 +9,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // A controller is one xb servicesync, that of a cluster. With XB_ORIGINAL, the
 // path of a build of the k8s-endpoints-sync-controller that this product
 // follows, it is that one, to see the faults that the tests are named after.
 type controller struct {
-	*lab.Process
-	own   *lab.Cluster
+	*process.Process
+	own   *cluster.Cluster
 	peers string // folder of the peers' kubeconfigs
 	local string // kubeconfig of its own cluster
 	lease string // how long its silence says nothing
@@ -45,7 +48,7 @@ func directOnly(t *testing.T) {
 
 // startAll starts a controller in each of the clusters, peers of one another, until
 // the test ends. env and args go to each.
-func startAll(t testing.TB, env, args []string, in ...*lab.Cluster) []*controller {
+func startAll(t testing.TB, env, args []string, in ...*cluster.Cluster) []*controller {
 	t.Helper()
 	all := make([]*controller, len(in))
 	for i, own := range in {
@@ -61,7 +64,7 @@ func startAll(t testing.TB, env, args []string, in ...*lab.Cluster) []*controlle
 }
 
 // newController prepares one without peers, and does not start it.
-func newController(t testing.TB, own *lab.Cluster, env, args []string) *controller {
+func newController(t testing.TB, own *cluster.Cluster, env, args []string) *controller {
 	t.Helper()
 	dir := t.TempDir()
 	c := &controller{own: own, peers: filepath.Join(dir, "peers"), local: own.Kubeconfig(), lease: "40s", publications: "sync-" + fingerprint(t.Name()), env: env, args: args}
@@ -82,7 +85,7 @@ func fingerprint(name string) string {
 }
 
 // addPeer has it import from a cluster, behind a URL.
-func (c *controller) addPeer(t testing.TB, peer *lab.Cluster, url string) {
+func (c *controller) addPeer(t testing.TB, peer *cluster.Cluster, url string) {
 	t.Helper()
 	if err := peer.WriteKubeconfig(filepath.Join(c.peers, peer.Name), url, peer.Config.BearerToken); err != nil {
 		t.Fatal(err)
@@ -93,22 +96,10 @@ func (c *controller) addPeer(t testing.TB, peer *lab.Cluster, url string) {
 func (c *controller) start(t testing.TB) {
 	t.Helper()
 	argv, env := c.command(t)
-	p, err := world.lab.Start(nil, "servicesync-"+c.own.Name, append(env, c.env...), argv...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Process = p
+	c.Process = process.Spawn(t, nil, "servicesync-"+c.own.Name, append(env, c.env...), argv...)
+	p := c.Process
 	world.running.Store(p, true)
-	t.Cleanup(func() {
-		world.running.Delete(p)
-		if err := p.Died(); err != nil {
-			t.Error(err)
-		}
-		p.Kill()
-		if t.Failed() && c.Process == p {
-			t.Logf("%s printed:\n%s", "servicesync-"+c.own.Name, p.Printed(40))
-		}
-	})
+	t.Cleanup(func() { world.running.Delete(p) })
 }
 
 func (c *controller) command(t testing.TB) (argv, env []string) {
@@ -120,11 +111,7 @@ func (c *controller) command(t testing.TB) (argv, env []string) {
 		}
 		return argv, env
 	}
-	xb, err := lab.Program(t.Context(), "xb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	argv = []string{xb, "servicesync", "--kubeconfig", c.local, "--cluster", c.own.Name, "--namespace", c.publications,
+	argv = []string{program.Need(t, "xb"), "servicesync", "--kubeconfig", c.local, "--cluster", c.own.Name, "--namespace", c.publications,
 		"--identity", "test", // it leads again at once where it was killed
 		"--stable-for", "500ms", "--lease", c.lease, "--listen", ""}
 	if !c.strict { // all peers are one's own
@@ -158,9 +145,9 @@ func await(t testing.TB, patience time.Duration, what string, check func(context
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := lab.Until(ctx, what, func(ctx context.Context) error {
+	if err := wait.Until(ctx, what, func(ctx context.Context) error {
 		for p := range world.running.Range {
-			if err := p.(*lab.Process).Died(); err != nil {
+			if err := p.(*process.Process).Died(); err != nil {
 				return err
 			}
 		}

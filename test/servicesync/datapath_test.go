@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // TestDataPath shows that the lab's path is what the other tests take it for:
@@ -38,7 +39,7 @@ func TestDataPath(t *testing.T) {
 		t.Errorf("web-a answers, and no rule of kube-proxy names it (%v): nobody could see it drain", err)
 	}
 
-	port, name, ready := int32(lab.Port), "http", true
+	port, name, ready := int32(cluster.Port), "http", true
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "remote-by-hand", Labels: map[string]string{
 			discoveryv1.LabelServiceName: "remote", discoveryv1.LabelManagedBy: "lab",
@@ -59,7 +60,7 @@ func TestDataPath(t *testing.T) {
 	if err := a.Client.DiscoveryV1().EndpointSlices(ns).Delete(ctx, slice.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.Until(ctx, "a call fails", func(ctx context.Context) error {
+	if err := wait.Until(ctx, "a call fails", func(ctx context.Context) error {
 		if pod, err := caller.Get(ctx); err == nil {
 			return fmt.Errorf("%s still answers", pod)
 		}
@@ -71,13 +72,13 @@ func TestDataPath(t *testing.T) {
 
 // createService makes a Service whose selector is app=NAME, with port 80 to
 // the pods'.
-func createService(t testing.TB, c *lab.Cluster, ns, name string) *corev1.Service {
+func createService(t testing.TB, c *cluster.Cluster, ns, name string) *corev1.Service {
 	t.Helper()
 	service, err := c.Client.CoreV1().Services(ns).Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": name},
-			Ports:    []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(lab.Port)}},
+			Ports:    []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(cluster.Port)}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -87,13 +88,13 @@ func createService(t testing.TB, c *lab.Cluster, ns, name string) *corev1.Servic
 }
 
 // expectAnswer calls until the pod answers.
-func expectAnswer(ctx context.Context, t testing.TB, from *lab.Cluster, name, pod string) {
+func expectAnswer(ctx context.Context, t testing.TB, from *cluster.Cluster, name, pod string) {
 	t.Helper()
 	caller, err := from.NewCaller(name, 80)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.Until(ctx, pod+" answers for "+name, func(ctx context.Context) error {
+	if err := wait.Until(ctx, pod+" answers for "+name, func(ctx context.Context) error {
 		got, err := caller.Get(ctx)
 		if err == nil && got != pod {
 			err = fmt.Errorf("%q answers", got)

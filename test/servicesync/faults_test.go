@@ -16,14 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // Each test here is named after a fault of the k8s-endpoints-sync-controller,
 // and fails when XB_ORIGINAL runs that in place of xb.
 
 // pair starts controllers in two of the clusters, for one namespace.
-func pair(t *testing.T, args ...string) (a, b *lab.Cluster, ns string, controllers []*controller) {
+func pair(t *testing.T, args ...string) (a, b *cluster.Cluster, ns string, controllers []*controller) {
 	t.Helper()
 	all := clusters(t)
 	a, b = all[0], all[1]
@@ -68,7 +69,7 @@ func TestFaultNamespaceLabelsAreCopied(t *testing.T) {
 	}
 }
 
-func namespaceOf(t testing.TB, c *lab.Cluster, ns string) *corev1.Namespace {
+func namespaceOf(t testing.TB, c *cluster.Cluster, ns string) *corev1.Namespace {
 	t.Helper()
 	got, err := c.Client.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{})
 	if err != nil {
@@ -77,7 +78,7 @@ func namespaceOf(t testing.TB, c *lab.Cluster, ns string) *corev1.Namespace {
 	return got
 }
 
-func label(t testing.TB, c *lab.Cluster, ns, key, value string) {
+func label(t testing.TB, c *cluster.Cluster, ns, key, value string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, key, value)
 	if _, err := c.Client.CoreV1().Namespaces().Patch(t.Context(), ns, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -152,7 +153,7 @@ func TestFaultNodePortBecomesClusterIP(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "edge"},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "edge"}, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyCluster,
-			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(lab.Port)}},
+			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(cluster.Port)}},
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -225,7 +226,7 @@ func TestFaultFieldsAreDropped(t *testing.T) {
 	}
 	for _, s := range all {
 		for _, p := range s.Ports {
-			if *p.Port != lab.Port || *p.Name != "grpc" || p.AppProtocol == nil || *p.AppProtocol != protocol {
+			if *p.Port != cluster.Port || *p.Name != "grpc" || p.AppProtocol == nil || *p.AppProtocol != protocol {
 				t.Errorf("slice %s has the port %v", s.Name, p)
 			}
 		}
@@ -254,7 +255,7 @@ func TestFaultNotReadyEndpointsAreDropped(t *testing.T) {
 		}
 	}
 	if err := one.Remove(within(t, patience()), func(ctx context.Context) error {
-		return lab.Until(ctx, "the endpoint is terminating in "+b.Name, func(ctx context.Context) error {
+		return wait.Until(ctx, "the endpoint is terminating in "+b.Name, func(ctx context.Context) error {
 			endpoints, err := endpointsOf(ctx, b, ns, "web")
 			for _, e := range endpoints {
 				if e.Addresses[0] == one.IP && e.Conditions.Terminating != nil && *e.Conditions.Terminating && *e.Conditions.Serving {
@@ -297,17 +298,17 @@ func TestFaultUnionFreezesEndpoints(t *testing.T) {
 	expectRotation(t, b, ns, "web", first)
 	annotate(t, a, ns, "web", mode, "union")
 	far := addPod(t, b, ns, "web", "web-b0")
-	for _, c := range []*lab.Cluster{a, b} {
+	for _, c := range []*cluster.Cluster{a, b} {
 		expectRotation(t, c, ns, "web", first, far)
 	}
 	second := addPod(t, a, ns, "web", "web-a1")
-	for _, c := range []*lab.Cluster{a, b} {
+	for _, c := range []*cluster.Cluster{a, b} {
 		expectRotation(t, c, ns, "web", first, second, far)
 	}
-	if err := first.Remove(t.Context(), lab.Grace(0)); err != nil {
+	if err := first.Remove(t.Context(), cluster.Grace(0)); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []*lab.Cluster{a, b} {
+	for _, c := range []*cluster.Cluster{a, b} {
 		expectRotation(t, c, ns, "web", second, far)
 	}
 }
@@ -320,14 +321,14 @@ func TestFaultReceiverWithoutReadyEndpoints(t *testing.T) {
 	annotate(t, a, ns, "web", mode, "receiver") // and nothing runs in b
 	caughtUp(t, ns, a, b)
 	caughtUp(t, ns, b, a)
-	for _, c := range []*lab.Cluster{a, b} {
+	for _, c := range []*cluster.Cluster{a, b} {
 		expectRotation(t, c, ns, "web", pod)
 	}
 	if got := get(t.Context(), t, a, ns, "web"); got.Spec.Selector["app"] != "web" {
 		t.Errorf("the Service has given up its selector, %v, for a cluster where nothing is ready", got.Spec.Selector)
 	}
 	successor := addPod(t, b, ns, "web", "web-b")
-	for _, c := range []*lab.Cluster{a, b} {
+	for _, c := range []*cluster.Cluster{a, b} {
 		expectRotation(t, c, ns, "web", successor)
 	}
 }
@@ -436,7 +437,7 @@ func TestFaultRemovedSelectorLeavesSlices(t *testing.T) {
 	annotate(t, a, ns, "web", mode, "receiver")
 	successor := addPod(t, b, ns, "web", "web-b")
 	selectIn(t, b, ns, "web")
-	for _, c := range []*lab.Cluster{a, b} {
+	for _, c := range []*cluster.Cluster{a, b} {
 		expectRotation(t, c, ns, "web", successor)
 	}
 	all, err := slicesOf(t.Context(), a, ns, "web")
@@ -452,7 +453,7 @@ func TestFaultRemovedSelectorLeavesSlices(t *testing.T) {
 
 // selectIn gives the Service its selector in a cluster, as the original's
 // README has its users do once a migration is under way.
-func selectIn(t testing.TB, c *lab.Cluster, ns, service string) {
+func selectIn(t testing.TB, c *cluster.Cluster, ns, service string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"selector":{"app":%q}}}`, service)
 	if _, err := c.Client.CoreV1().Services(ns).Patch(t.Context(), service, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
 )
 
 // TestHostilePeer changes a peer's publications by hand. They then claim that the
@@ -24,10 +24,10 @@ func TestHostilePeer(t *testing.T) {
 	here, evil := all[0], all[1]
 	ns := namespaceIn(t, namespaceName(t), here, evil)
 	var theirs *controller
-	for _, own := range []*lab.Cluster{here, evil} {
+	for _, own := range []*cluster.Cluster{here, evil} {
 		c := newController(t, own, []string{"NSTOWATCH=" + ns}, nil)
 		c.strict = own == here
-		for _, peer := range []*lab.Cluster{here, evil} {
+		for _, peer := range []*cluster.Cluster{here, evil} {
 			if peer != own {
 				c.addPeer(t, peer, peer.Config.Host)
 			}
@@ -55,7 +55,7 @@ func TestHostilePeer(t *testing.T) {
 		"type": "LoadBalancer", "selector": map[string]any{"app": "web"},
 		"labels":      map[string]any{"endpointslice.kubernetes.io/managed-by": "helm"},
 		"annotations": map[string]any{"external-dns.alpha.kubernetes.io/hostname": "bank.example.com"},
-		"ports":       []any{map[string]any{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": lab.Port}},
+		"ports":       []any{map[string]any{"name": "http", "protocol": "TCP", "port": 8080, "targetPort": cluster.Port}},
 	}})
 	// The new port is harmless and is carried over. Once it has arrived, this cluster
 	// has seen all the changes above.
@@ -81,7 +81,7 @@ type publications struct {
 	names  map[string]string // of the objects, by Service
 }
 
-func publicationsOf(t *testing.T, c *lab.Cluster, ns string) publications {
+func publicationsOf(t *testing.T, c *cluster.Cluster, ns string) publications {
 	t.Helper()
 	in := c
 	if throughStore() {

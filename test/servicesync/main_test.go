@@ -19,17 +19,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
+	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
 // world is what all tests share, because to start it takes longer than a test.
 // Each test has namespaces of its own.
 var world struct {
 	once     sync.Once
-	lab      *lab.Lab
-	clusters []*lab.Cluster
+	lab      *cluster.Lab
+	clusters []*cluster.Cluster
 	nodes    sync.Once
-	running  sync.Map // *lab.Process of controllers
+	running  sync.Map // *process.Process of controllers
 	err      error
 }
 
@@ -46,21 +47,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// need skips the test where a thing is missing, and fails it in CI.
-func need(t testing.TB, missing error) {
-	t.Helper()
-	if missing == nil {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("missing in CI: %v", missing)
-	}
-	t.Skipf("skipped: %v", missing)
-}
-
 // clusters are three clusters without nodes for the API's tests, or with them
 // where this machine can have them.
-func clusters(t testing.TB) []*lab.Cluster {
+func clusters(t testing.TB) []*cluster.Cluster {
 	t.Helper()
 	world.once.Do(func() { world.err = startWorld(context.Background()) })
 	if world.err != nil {
@@ -76,11 +65,11 @@ func startWorld(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if world.lab, err = lab.New(ctx, dir); err != nil {
+	if world.lab, err = cluster.New(ctx, dir); err != nil {
 		return err
 	}
 	for i, name := range []string{"alpha", "beta", "gamma"} {
-		c, err := world.lab.StartCluster(ctx, i+1, name, lab.CanHaveNodes() == nil)
+		c, err := world.lab.StartCluster(ctx, i+1, name, cluster.CanHaveNodes() == nil)
 		if err != nil {
 			return err
 		}
@@ -93,9 +82,9 @@ func startWorld(ctx context.Context) error {
 }
 
 // nodes are two clusters with a data path: alpha and beta.
-func nodes(t testing.TB) (a, b *lab.Cluster) {
+func nodes(t testing.TB) (a, b *cluster.Cluster) {
 	t.Helper()
-	need(t, lab.CanHaveNodes())
+	process.Need(t, cluster.CanHaveNodes())
 	all := clusters(t)
 	world.nodes.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -121,7 +110,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 }
 
 // namespaceIn makes a namespace in each of the clusters.
-func namespaceIn(t testing.TB, name string, in ...*lab.Cluster) string {
+func namespaceIn(t testing.TB, name string, in ...*cluster.Cluster) string {
 	t.Helper()
 	for _, c := range in {
 		_, err := c.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})

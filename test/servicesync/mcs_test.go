@@ -10,10 +10,10 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	mcsclient "sigs.k8s.io/mcs-api/pkg/client/clientset/versioned"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
 )
 
-func exports(t testing.TB, c *lab.Cluster) mcsclient.Interface {
+func exports(t testing.TB, c *cluster.Cluster) mcsclient.Interface {
 	t.Helper()
 	client, err := mcsclient.NewForConfig(c.Config)
 	if err != nil {
@@ -22,7 +22,7 @@ func exports(t testing.TB, c *lab.Cluster) mcsclient.Interface {
 	return client
 }
 
-func export(t testing.TB, c *lab.Cluster, ns, service string) {
+func export(t testing.TB, c *cluster.Cluster, ns, service string) {
 	t.Helper()
 	_, err := exports(t, c).MulticlusterV1beta1().ServiceExports(ns).Create(t.Context(), &mcs.ServiceExport{ObjectMeta: metav1.ObjectMeta{Name: service}}, metav1.CreateOptions{})
 	if err != nil {
@@ -30,7 +30,7 @@ func export(t testing.TB, c *lab.Cluster, ns, service string) {
 	}
 }
 
-func unexport(t testing.TB, c *lab.Cluster, ns, service string) {
+func unexport(t testing.TB, c *cluster.Cluster, ns, service string) {
 	t.Helper()
 	if err := exports(t, c).MulticlusterV1beta1().ServiceExports(ns).Delete(t.Context(), service, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func unexport(t testing.TB, c *lab.Cluster, ns, service string) {
 func TestClustersetName(t *testing.T) {
 	a, b := nodes(t)
 	ns := namespaceIn(t, namespaceName(t), a, b)
-	for _, c := range []*lab.Cluster{a, b} { // one that both have, before either hears of the other's
+	for _, c := range []*cluster.Cluster{a, b} { // one that both have, before either hears of the other's
 		createService(t, c, ns, "native")
 	}
 	startAll(t, []string{"NSTOWATCH=" + ns}, nil, a, b)
@@ -51,7 +51,7 @@ func TestClustersetName(t *testing.T) {
 	export(t, a, ns, "web")
 	ctx := within(t, 2*patience())
 	name := "web." + ns + ".svc.clusterset.local"
-	for _, c := range []*lab.Cluster{a, b} {
+	for _, c := range []*cluster.Cluster{a, b} {
 		expectAnswer(ctx, t, c, name, "web-a")
 	}
 	addPod(t, b, ns, "native", "native-b")
@@ -59,7 +59,7 @@ func TestClustersetName(t *testing.T) {
 	expectAnswer(ctx, t, a, "native."+ns+".svc.clusterset.local", "native-b")
 	addPod(t, a, ns, "native", "native-a")
 	export(t, a, ns, "native")
-	for _, c := range []*lab.Cluster{a, b} {
+	for _, c := range []*cluster.Cluster{a, b} {
 		for _, pod := range []string{"native-a", "native-b"} {
 			expectAnswer(ctx, t, c, "native."+ns+".svc.clusterset.local", pod)
 		}

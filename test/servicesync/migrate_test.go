@@ -14,18 +14,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
 )
 
 // A move is a Service that is called by its name in two clusters all the while,
 // and moved between them.
 type move struct {
 	t           *testing.T
-	a, b        *lab.Cluster
+	a, b        *cluster.Cluster
 	ns          string
-	podA, podB  *lab.Pod
+	podA, podB  *cluster.Pod
 	controllers []*controller
-	callers     []*lab.Caller
+	callers     []*cluster.Caller
 }
 
 // newMove has the Service web in a, its only pod there, and callers in both
@@ -45,7 +45,7 @@ func newMove(t *testing.T, kills bool) *move {
 	createService(t, m.a, m.ns, "web")
 	m.podA = addPod(t, m.a, m.ns, "web", "web-a")
 	m.expect(m.podA)
-	for _, c := range []*lab.Cluster{m.a, m.b} {
+	for _, c := range []*cluster.Cluster{m.a, m.b} {
 		m.call(c)
 	}
 	return m
@@ -53,7 +53,7 @@ func newMove(t *testing.T, kills bool) *move {
 
 // call calls the Service by its name from a cluster until the test ends, and
 // fails the test if any call fails.
-func (m *move) call(from *lab.Cluster) {
+func (m *move) call(from *cluster.Cluster) {
 	m.t.Helper()
 	name := "web." + m.ns + ".svc.cluster.local"
 	expectAnswer(within(m.t, patience()), m.t, from, name, m.podA.Name)
@@ -77,7 +77,7 @@ func (m *move) show() {
 	if !m.t.Failed() {
 		return
 	}
-	for _, c := range []*lab.Cluster{m.a, m.b} {
+	for _, c := range []*cluster.Cluster{m.a, m.b} {
 		s, err := c.Client.CoreV1().Services(m.ns).Get(context.Background(), "web", metav1.GetOptions{})
 		if err != nil {
 			m.t.Log(err)
@@ -103,15 +103,15 @@ func (m *move) show() {
 }
 
 // expect waits until both clusters send to the pods and no others.
-func (m *move) expect(pods ...*lab.Pod) {
+func (m *move) expect(pods ...*cluster.Pod) {
 	m.t.Helper()
-	for _, c := range []*lab.Cluster{m.a, m.b} {
+	for _, c := range []*cluster.Cluster{m.a, m.b} {
 		expectRotation(m.t, c, m.ns, "web", pods...)
 	}
 }
 
 // answeredBy waits until callers everywhere are answered by the pod.
-func (m *move) answeredBy(pod *lab.Pod) {
+func (m *move) answeredBy(pod *cluster.Pod) {
 	m.t.Helper()
 	for _, caller := range m.callers {
 		before := caller.Answered()[pod.Name]
@@ -125,15 +125,17 @@ func (m *move) answeredBy(pod *lab.Pod) {
 }
 
 // heir starts the pod that takes over.
-func (m *move) heir(in *lab.Cluster, name string) *lab.Pod { return addPod(m.t, in, m.ns, "web", name) }
+func (m *move) heir(in *cluster.Cluster, name string) *cluster.Pod {
+	return addPod(m.t, in, m.ns, "web", name)
+}
 
 // selector is what the cluster's Service selects by.
-func (m *move) selector(c *lab.Cluster) map[string]string {
+func (m *move) selector(c *cluster.Cluster) map[string]string {
 	return get(m.t.Context(), m.t, c, m.ns, "web").Spec.Selector
 }
 
 // restored waits until the cluster's Service has its selector back.
-func (m *move) restored(c *lab.Cluster) {
+func (m *move) restored(c *cluster.Cluster) {
 	m.t.Helper()
 	expectService(m.t, c, m.ns, "web", func(s *corev1.Service) error {
 		if s.Spec.Selector["app"] != "web" {
@@ -222,7 +224,7 @@ func TestMigrateThroughKills(t *testing.T) {
 // killedAtWrites starts controllers that are killed when a write of theirs has
 // been done, before they hear of it, and started again at once. Only the
 // renewal of a cluster's lease, which each start begins with, kills but once.
-func killedAtWrites(t *testing.T, env []string, in ...*lab.Cluster) []*controller {
+func killedAtWrites(t *testing.T, env []string, in ...*cluster.Cluster) []*controller {
 	t.Helper()
 	var all []*controller
 	for _, own := range in {
@@ -250,30 +252,30 @@ func killedAtWrites(t *testing.T, env []string, in ...*lab.Cluster) []*controlle
 const enoughKills = 8
 
 // killAtWrites does so until the test ends.
-func killAtWrites(t *testing.T, c *controller, gate *lab.Gate) {
+func killAtWrites(t *testing.T, c *controller, gate *cluster.Gate) {
 	ended := make(chan struct{})
 	kill := make(chan string)
 	var done gosync.WaitGroup
 	var leases int
 	var kills []string
 	times := map[string]int{} // by write
-	gate.OnWrite(func(_ int, write string) lab.Verdict {
+	gate.OnWrite(func(_ int, write string) cluster.Verdict {
 		if strings.Contains(write, "/clusterleases") {
 			if leases++; leases != 3 {
-				return lab.Pass
+				return cluster.Pass
 			}
 		}
 		if times[write] >= enoughKills {
-			return lab.Pass
+			return cluster.Pass
 		}
 		select {
 		case kill <- write:
 			times[write]++
-			return lab.LoseAnswer
+			return cluster.LoseAnswer
 		case <-ended:
-			return lab.Pass
+			return cluster.Pass
 		default: // it is being killed for another write, and this one comes too late
-			return lab.Lose
+			return cluster.Lose
 		}
 	})
 	done.Go(func() {
@@ -316,7 +318,7 @@ func TestRollingRestart(t *testing.T) {
 		must(c.Stop())
 		c.start(t)
 	}
-	for _, c := range []*lab.Cluster{m.a, m.b} {
+	for _, c := range []*cluster.Cluster{m.a, m.b} {
 		must(c.RestartAPIServer(ctx))
 		must(c.RestartControllers(ctx))
 		must(c.RestartProxy(ctx))
@@ -347,20 +349,20 @@ func TestPeerIsGone(t *testing.T) {
 	a, b := nodes(t)
 	type cut struct {
 		name string
-		gate func(t *testing.T, own, far *controller) *lab.Gate
+		gate func(t *testing.T, own, far *controller) *cluster.Gate
 		// Who imports knows of nobody where it starts while it is cut off. Then it
 		// leaves everything as it is.
 		blind bool
 	}
-	cuts := []cut{{"the importer cannot reach the peer", func(t *testing.T, _, far *controller) *lab.Gate {
+	cuts := []cut{{"the importer cannot reach the peer", func(t *testing.T, _, far *controller) *cluster.Gate {
 		gate := newGate(t, a)
 		far.addPeer(t, a, gate.URL)
 		return gate
 	}, false}}
 	if throughStore() {
 		cuts = []cut{
-			{"the importer cannot reach the store", func(t *testing.T, _, far *controller) *lab.Gate { return far.storeBehindGate(t) }, true},
-			{"the publisher cannot reach the store", func(t *testing.T, own, _ *controller) *lab.Gate { return own.storeBehindGate(t) }, false},
+			{"the importer cannot reach the store", func(t *testing.T, _, far *controller) *cluster.Gate { return far.storeBehindGate(t) }, true},
+			{"the publisher cannot reach the store", func(t *testing.T, own, _ *controller) *cluster.Gate { return own.storeBehindGate(t) }, false},
 		}
 	}
 	for _, c := range cuts {
@@ -394,7 +396,7 @@ func TestPeerIsGone(t *testing.T) {
 }
 
 // newGate opens a gate before a cluster's API server.
-func newGate(t *testing.T, c *lab.Cluster) *lab.Gate {
+func newGate(t *testing.T, c *cluster.Cluster) *cluster.Gate {
 	t.Helper()
 	gate, err := c.NewGate()
 	if err != nil {
@@ -404,7 +406,7 @@ func newGate(t *testing.T, c *lab.Cluster) *lab.Gate {
 }
 
 // storeBehindGate has the controller reach the store through a gate.
-func (c *controller) storeBehindGate(t *testing.T) *lab.Gate {
+func (c *controller) storeBehindGate(t *testing.T) *cluster.Gate {
 	t.Helper()
 	store := world.clusters[2]
 	gate := newGate(t, store)
@@ -416,7 +418,7 @@ func (c *controller) storeBehindGate(t *testing.T) *lab.Gate {
 }
 
 // expectMarks waits until slices of the Service web are marked as stale, or none is.
-func expectMarks(t *testing.T, c *lab.Cluster, ns string, want bool) {
+func expectMarks(t *testing.T, c *cluster.Cluster, ns string, want bool) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("it is %v that endpoints are marked as stale", want), func(ctx context.Context) error {
 		all, err := slicesOf(ctx, c, ns, "web")

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
 )
 
 // patience is how long a test waits for what should come. With XB_ORIGINAL it
@@ -31,7 +31,7 @@ const mode = "vmware.com/syndicate-mode" // the annotation that migrates
 
 // rotation is what kube-proxy sends to: the addresses of a Service that are
 // ready, of all its slices.
-func rotation(ctx context.Context, c *lab.Cluster, ns, service string) ([]string, error) {
+func rotation(ctx context.Context, c *cluster.Cluster, ns, service string) ([]string, error) {
 	endpoints, err := endpointsOf(ctx, c, ns, service)
 	var ready []string
 	for _, e := range endpoints {
@@ -43,7 +43,7 @@ func rotation(ctx context.Context, c *lab.Cluster, ns, service string) ([]string
 	return slices.Compact(ready), err
 }
 
-func slicesOf(ctx context.Context, c *lab.Cluster, ns, service string) ([]discoveryv1.EndpointSlice, error) {
+func slicesOf(ctx context.Context, c *cluster.Cluster, ns, service string) ([]discoveryv1.EndpointSlice, error) {
 	list, err := c.Client.DiscoveryV1().EndpointSlices(ns).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func slicesOf(ctx context.Context, c *lab.Cluster, ns, service string) ([]discov
 	return list.Items, nil
 }
 
-func endpointsOf(ctx context.Context, c *lab.Cluster, ns, service string) ([]discoveryv1.Endpoint, error) {
+func endpointsOf(ctx context.Context, c *cluster.Cluster, ns, service string) ([]discoveryv1.Endpoint, error) {
 	all, err := slicesOf(ctx, c, ns, service)
 	var endpoints []discoveryv1.Endpoint
 	for _, s := range all {
@@ -61,7 +61,7 @@ func endpointsOf(ctx context.Context, c *lab.Cluster, ns, service string) ([]dis
 }
 
 // expectRotation waits until the Service is served by the pods and no others.
-func expectRotation(t testing.TB, c *lab.Cluster, ns, service string, pods ...*lab.Pod) {
+func expectRotation(t testing.TB, c *cluster.Cluster, ns, service string, pods ...*cluster.Pod) {
 	t.Helper()
 	want := make([]string, len(pods))
 	for i, p := range pods {
@@ -78,7 +78,7 @@ func expectRotation(t testing.TB, c *lab.Cluster, ns, service string, pods ...*l
 }
 
 // get is the Service, or nil if there is none.
-func get(ctx context.Context, t testing.TB, c *lab.Cluster, ns, service string) *corev1.Service {
+func get(ctx context.Context, t testing.TB, c *cluster.Cluster, ns, service string) *corev1.Service {
 	t.Helper()
 	s, err := c.Client.CoreV1().Services(ns).Get(ctx, service, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -92,7 +92,7 @@ func get(ctx context.Context, t testing.TB, c *lab.Cluster, ns, service string) 
 
 // expectService waits until the Service is there and as check wants it, and
 // returns it.
-func expectService(t testing.TB, c *lab.Cluster, ns, service string, check func(*corev1.Service) error) (s *corev1.Service) {
+func expectService(t testing.TB, c *cluster.Cluster, ns, service string, check func(*corev1.Service) error) (s *corev1.Service) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("Service %s/%s in %s is as it should be", ns, service, c.Name), func(ctx context.Context) (err error) {
 		if s, err = c.Client.CoreV1().Services(ns).Get(ctx, service, metav1.GetOptions{}); err != nil || check == nil {
@@ -104,7 +104,7 @@ func expectService(t testing.TB, c *lab.Cluster, ns, service string, check func(
 }
 
 // expectGone waits until there is no such Service.
-func expectGone(t testing.TB, c *lab.Cluster, ns, service string) {
+func expectGone(t testing.TB, c *cluster.Cluster, ns, service string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("Service %s/%s in %s is gone", ns, service, c.Name), func(ctx context.Context) error {
 		_, err := c.Client.CoreV1().Services(ns).Get(ctx, service, metav1.GetOptions{})
@@ -116,7 +116,7 @@ func expectGone(t testing.TB, c *lab.Cluster, ns, service string) {
 }
 
 // annotate sets an annotation of a Service, or removes it where value is "".
-func annotate(t testing.TB, c *lab.Cluster, ns, service, key, value string) {
+func annotate(t testing.TB, c *cluster.Cluster, ns, service, key, value string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
 	if value == "" {
@@ -128,7 +128,7 @@ func annotate(t testing.TB, c *lab.Cluster, ns, service, key, value string) {
 }
 
 // addPod starts a pod with the label app=APP.
-func addPod(t testing.TB, c *lab.Cluster, ns, app, name string) *lab.Pod {
+func addPod(t testing.TB, c *cluster.Cluster, ns, app, name string) *cluster.Pod {
 	t.Helper()
 	p, err := c.AddPod(t.Context(), ns, name, map[string]string{"app": app})
 	if err != nil {
@@ -140,7 +140,7 @@ func addPod(t testing.TB, c *lab.Cluster, ns, app, name string) *lab.Pod {
 // caughtUp waits until what was done before at one cluster has come to the
 // other: a Service that is made there now is imported here. It happens twice,
 // so that what the first found being worked on is done, too.
-func caughtUp(t testing.TB, ns string, from, to *lab.Cluster) {
+func caughtUp(t testing.TB, ns string, from, to *cluster.Cluster) {
 	t.Helper()
 	for range 2 {
 		canary := fmt.Sprintf("canary-%d", time.Now().UnixNano())

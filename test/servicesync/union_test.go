@@ -10,7 +10,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/xbernetes/xbernetes/test/servicesync/lab"
+	"github.com/xbernetes/xbernetes/test/lab/cluster"
 )
 
 // TestUnionOfThree: endpoints of two other clusters share a slice, and each
@@ -24,13 +24,13 @@ func TestUnionOfThree(t *testing.T) {
 		expectService(t, c, ns, "web", nil)
 	}
 	annotate(t, all[0], ns, "web", mode, "union")
-	pods := make(map[*lab.Cluster]*lab.Pod)
+	pods := make(map[*cluster.Cluster]*cluster.Pod)
 	for _, c := range all {
 		pods[c] = addPod(t, c, ns, "web", "web-"+c.Name)
 	}
 	// together has every cluster serve by the pods of all, and those of each two
 	// others share a slice.
-	together := func(serve map[*lab.Cluster]*lab.Pod) {
+	together := func(serve map[*cluster.Cluster]*cluster.Pod) {
 		t.Helper()
 		for c := range serve {
 			expectRotation(t, c, ns, "web", slices.Collect(maps.Values(serve))...)

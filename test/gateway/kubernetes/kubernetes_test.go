@@ -16,7 +16,8 @@ import (
 	"k8s.io/kubernetes/test/e2e/framework"
 	"k8s.io/kubernetes/test/e2e/framework/config"
 
-	"github.com/xbernetes/xbernetes/test/gateway/lab"
+	"github.com/xbernetes/xbernetes/test/gateway/world"
+	"github.com/xbernetes/xbernetes/test/lab/program"
 )
 
 // files are those whose specs run, of k8s.io/kubernetes/test/e2e/apimachinery.
@@ -45,9 +46,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestKubernetes(t *testing.T) {
-	w := lab.Start(t)
+	w := world.Start(t)
 	framework.TestContext.KubeConfig = w.Gateway.Kubeconfig
-	framework.TestContext.KubectlPath = lab.Kubectl(t)
+	framework.TestContext.KubectlPath = program.Need(t, "kubectl")
 	framework.TestContext.Host = w.Gateway.URL
 
 	gomega.RegisterFailHandler(framework.Fail)

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xbernetes/xbernetes/test/suites/program"
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/xbetcd"
 )
 
 // loads is the variable that names other loads than s: s, m, l and xl, with
@@ -23,10 +24,10 @@ func TestCheckPerf(t *testing.T) {
 	if given == "" {
 		given = "s"
 	}
-	etcdctl := program.Build(t, "etcdctl")
+	etcdctl := program.Need(t, "etcdctl")
 	for load := range strings.SplitSeq(given, ",") {
 		t.Run(load, func(t *testing.T) {
-			xb := program.StartXB(t, program.FileJournal(t))
+			xb := xbetcd.Start(t, nil, xbetcd.FileJournal(t))
 			out, err := exec.CommandContext(t.Context(), etcdctl, "--endpoints", xb.Endpoint, "check", "perf", "--load", load).CombinedOutput()
 			said := bytes.Join(verdicts.FindAll(out, -1), []byte("\n"))
 			if err != nil {

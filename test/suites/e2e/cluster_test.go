@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -15,14 +14,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/xbernetes/xbernetes/test/suites/program"
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/xbetcd"
 )
 
 // A cluster is one server, or several on one journal.
@@ -34,7 +34,7 @@ type cluster struct {
 // oneServer is a server on a file journal.
 func oneServer(t *testing.T) cluster {
 	t.Helper()
-	s := startServer(t, nil, "--journal", program.FileJournal(t))
+	s := startServer(t, nil, "--journal", xbetcd.FileJournal(t))
 	s.awaitReady(t)
 	return cluster{kubeconfig: s.kubeconfig, servers: []*rest.Config{s.config}}
 }
@@ -45,10 +45,10 @@ func oneServer(t *testing.T) cluster {
 // starts seldom ask the same server.
 func twoServers(t *testing.T) cluster {
 	t.Helper()
-	store := startStore(t)
-	vendor := startServer(t, store.credentials("vendor"), "--journal", store.journal, "--trim", "always")
+	objects := startStore(t)
+	vendor := startServer(t, objects.credentials("vendor"), "--journal", objects.journal, "--trim", "always")
 	vendor.awaitReady(t) // the first server of a bucket makes what all have
-	tenant := startServer(t, store.credentials("tenant"), "--journal", store.journal)
+	tenant := startServer(t, objects.credentials("tenant"), "--journal", objects.journal)
 	tenant.awaitReady(t)
 	return cluster{
 		kubeconfig: balance(t, vendor, tenant),
@@ -58,7 +58,7 @@ func twoServers(t *testing.T) cluster {
 
 // A server is one xb server.
 type server struct {
-	process    *program.Process
+	process    *process.Process
 	address    string
 	kubeconfig string
 	config     *rest.Config // set once it is ready
@@ -68,39 +68,34 @@ type server struct {
 func startServer(t *testing.T, env []string, flags ...string) *server {
 	t.Helper()
 	dir := t.TempDir()
-	s := &server{address: freeAddress(t), kubeconfig: filepath.Join(dir, "kubeconfig")}
+	s := &server{address: network.FreeAddr("127.0.0.1"), kubeconfig: filepath.Join(dir, "kubeconfig")}
 	args := append([]string{"server", "--data-dir", dir, "--listen", s.address, "--kubeconfig", s.kubeconfig}, flags...)
-	s.process = program.StartWith(t, env, program.Build(t, "xb"), args...)
+	s.process = process.Spawn(t, nil, "xb-server", env, append([]string{program.Need(t, "xb")}, args...)...)
 	return s
 }
 
 func (s *server) awaitReady(t *testing.T) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-s.process.Ended():
-			return false, errors.New("it ended")
-		default:
-		}
+	err := s.process.Await(t.Context(), "the server at "+s.address+" is ready", func(ctx context.Context) error {
 		config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 		if err != nil {
-			return false, nil // it is not written yet
+			return err // it is not written yet
 		}
 		config.QPS = -1
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
-			return false, err
+			return err
 		}
 		s.config = config
-		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
+		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 	if err != nil {
-		t.Fatalf("the server at %s is not ready: %v", s.address, err)
+		t.Fatal(err)
 	}
 }
 
-// A store is an object store with a bucket that two accounts share.
-type store struct {
+// An objectStore is an object store with a bucket that two accounts share.
+type objectStore struct {
 	journal  string
 	accounts []account
 }
@@ -111,9 +106,9 @@ type account struct {
 	SecretKey string `json:"secretKey"`
 }
 
-func startStore(t *testing.T) store {
+func startStore(t *testing.T) objectStore {
 	t.Helper()
-	s := store{accounts: []account{{"vendor", "VENDOR", "the vendor's secret"}, {"tenant", "TENANT", "the tenant's secret"}}}
+	s := objectStore{accounts: []account{{"vendor", "VENDOR", "the vendor's secret"}, {"tenant", "TENANT", "the tenant's secret"}}}
 	dir := t.TempDir()
 	data, err := json.Marshal(s.accounts) // the first owns the bucket
 	if err != nil {
@@ -123,15 +118,17 @@ func startStore(t *testing.T) store {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
-	process := program.Start(t, program.Build(t, "xb"), "dev", "store", "--dir", filepath.Join(dir, "objects"), "--listen", address, "--bucket", "shared", "--accounts", file)
-	process.AwaitLine("Object store at ")
+	address := network.FreeAddr("127.0.0.1")
+	objects := process.Spawn(t, nil, "xb-dev-store", nil, program.Need(t, "xb"), "dev", "store", "--dir", filepath.Join(dir, "objects"), "--listen", address, "--bucket", "shared", "--accounts", file)
+	if _, err := objects.AwaitLine(t.Context(), "Object store at "); err != nil {
+		t.Fatal(err)
+	}
 	s.journal = "s3://shared/e2e?region=us-east-1&endpoint=http://" + address
 	return s
 }
 
 // credentials is the environment in which a server is that account.
-func (s store) credentials(name string) []string {
+func (s objectStore) credentials(name string) []string {
 	for _, a := range s.accounts {
 		if a.Name == name {
 			return []string{"AWS_ACCESS_KEY_ID=" + a.AccessKey, "AWS_SECRET_ACCESS_KEY=" + a.SecretKey}
@@ -203,14 +200,4 @@ func pass(ctx context.Context, from net.Conn, address string) {
 		})
 	}
 	both.Wait()
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	return lis.Addr().String()
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/onsi/ginkgo/v2/types"
 
-	"github.com/xbernetes/xbernetes/test/suites/program"
+	"github.com/xbernetes/xbernetes/test/lab/program"
 )
 
 // suite is what the linked specs are called together; ginkgo looks for a focus
@@ -86,10 +86,10 @@ func wantedSpecs(t *testing.T) (wanted *regexp.Regexp, some bool) {
 func ginkgo(t *testing.T, c cluster, names []string) []types.SpecReport {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), program.Build(t, "ginkgo"),
+	cmd := exec.CommandContext(t.Context(), program.Need(t, "ginkgo"),
 		"--procs="+strconv.Itoa(procs), "--timeout=1h", "--no-color", "--silence-skips",
 		"--output-dir="+dir, "--json-report=report.json", "--focus="+focus(suite, names),
-		program.BuildTest(t, "./e2e/specs"), "--", "--kubeconfig="+c.kubeconfig, "--kubectl-path="+program.Build(t, "kubectl"))
+		program.NeedTest(t, "test/suites", "./e2e/specs"), "--", "--kubeconfig="+c.kubeconfig, "--kubectl-path="+program.Need(t, "kubectl"))
 	cmd.Env = append(os.Environ(), "HOME="+dir) // for what kubectl keeps
 	out, failed := cmd.CombinedOutput()
 	data, err := os.ReadFile(filepath.Join(dir, "report.json"))

@@ -3,13 +3,7 @@ package kubeapiserver
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,7 +27,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
-	"github.com/xbernetes/xbernetes/test/suites/program"
+	"github.com/xbernetes/xbernetes/test/lab/certificate"
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/xbetcd"
 )
 
 const (
@@ -45,7 +43,7 @@ const (
 // while more are being written, and sees everything again.
 func TestKillStore(t *testing.T) {
 	ctx := t.Context()
-	store := program.StartXB(t, program.FileJournal(t))
+	store := xbetcd.Start(t, nil, xbetcd.FileJournal(t))
 	config := startAPIServer(t, store.Endpoint)
 	client := kubernetes.NewForConfigOrDie(config)
 
@@ -68,7 +66,7 @@ func TestKillStore(t *testing.T) {
 	for range 3 {
 		awaitWrites()
 		store.Kill()
-		store.Restart()
+		store.Restart(t)
 	}
 	awaitWrites()
 	stopWriting()
@@ -87,13 +85,15 @@ func TestKillStore(t *testing.T) {
 func startAPIServer(t *testing.T, etcd string) *rest.Config {
 	t.Helper()
 	dir := t.TempDir()
-	port := freePort(t)
+	port := network.FreePort()
 	signer, tokens := filepath.Join(dir, "signer.key"), filepath.Join(dir, "tokens.csv")
-	writeKey(t, signer)
+	if err := certificate.WriteNewKey(signer); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(tokens, []byte(token+`,admin,admin,"system:masters"`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := program.Start(t, program.Build(t, "kube-apiserver"),
+	server := process.Spawn(t, nil, "kube-apiserver", nil, program.Need(t, "kube-apiserver"),
 		"--etcd-servers="+etcd,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
@@ -114,46 +114,17 @@ func startAPIServer(t *testing.T, etcd string) *rest.Config {
 		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(dir, "apiserver.crt")},
 		QPS:             -1,
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-server.Ended():
-			return false, fmt.Errorf("kube-apiserver ended")
-		default:
-		}
+	err := server.Await(t.Context(), "kube-apiserver is ready", func(ctx context.Context) error {
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
-			return false, nil // it has no certificate yet
+			return err // it has no certificate yet
 		}
-		ready, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
-		return err == nil && string(ready) == "ok", nil
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 	if err != nil {
 		t.Fatalf("kube-apiserver is not ready: %v", err)
 	}
 	return config
-}
-
-func freePort(t *testing.T) string {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	return fmt.Sprint(lis.Addr().(*net.TCPAddr).Port)
-}
-
-func writeKey(t *testing.T, path string) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 var widgets = schema.GroupVersionResource{Group: "suite.example.com", Version: "v1", Resource: "widgets"}

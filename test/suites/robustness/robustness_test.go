@@ -32,7 +32,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/faultlog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
-	"github.com/xbernetes/xbernetes/test/suites/program"
+	"github.com/xbernetes/xbernetes/test/lab/xbetcd"
 	"github.com/xbernetes/xbernetes/test/suites/store"
 )
 
@@ -76,19 +76,18 @@ func TestFaults(t *testing.T) {
 func TestKills(t *testing.T) {
 	const bucket, prefix = "robustness", "journal"
 	account := devstore.Account{AccessKey: "vendor", SecretKey: "vendor-secret", Owner: true}
-	t.Setenv("AWS_ACCESS_KEY_ID", account.AccessKey)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", account.SecretKey)
+	env := []string{"AWS_ACCESS_KEY_ID=" + account.AccessKey, "AWS_SECRET_ACCESS_KEY=" + account.SecretKey}
 	for name, workload := range workloads {
 		t.Run(name, func(t *testing.T) {
 			s3 := storetest.Start(t, devstore.Config{Dir: t.TempDir(), Bucket: bucket, Accounts: []devstore.Account{account}})
 			url := "s3://" + bucket + "/" + prefix + "?endpoint=" + s3.Endpoint()
-			servers := []*program.XB{program.StartXB(t, url), program.StartXB(t, url)}
+			servers := []*xbetcd.Server{xbetcd.Start(t, env, url), xbetcd.Start(t, env, url)}
 			reports := drive(t, []string{servers[0].Endpoint, servers[1].Endpoint}, workload, func() {
 				for i := range 6 {
 					<-time.After(time.Second)
 					servers[i%len(servers)].Kill()
 					<-time.After(200 * time.Millisecond)
-					servers[i%len(servers)].Restart()
+					servers[i%len(servers)].Restart(t)
 				}
 				<-time.After(time.Second)
 			})

@@ -1,4 +1,6 @@
-package lab
+// Package certificate makes keys and certificates for servers of a test and their
+// callers. It never reads one.
+package certificate
 
 import (
 	"crypto"
@@ -16,7 +18,7 @@ import (
 	"time"
 )
 
-// An Authority signs certificates, and is one file that says so.
+// An Authority signs certificates. CertFile is its own, by which others trust it.
 type Authority struct {
 	CertFile string
 	cert     *x509.Certificate
@@ -43,7 +45,9 @@ func (a *Authority) Issue(t testing.TB, name string, until time.Time) (certFile,
 	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	sign(t, certFile, template, a.cert, key.Public(), a.key)
-	writeKey(t, keyFile, key)
+	if err := writeKey(keyFile, key); err != nil {
+		t.Fatal(err)
+	}
 	return certFile, keyFile
 }
 
@@ -56,13 +60,22 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-func writeKey(t testing.TB, path string, key *ecdsa.PrivateKey) {
-	t.Helper()
+// WriteNewKey makes a private key and writes it to a file: with such a key an API
+// server signs the tokens of service accounts.
+func WriteNewKey(path string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	return writeKey(path, key)
+}
+
+func writeKey(path string, key *ecdsa.PrivateKey) error {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	write(t, path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
 func sign(t testing.TB, path string, template, parent *x509.Certificate, public crypto.PublicKey, by crypto.Signer) *x509.Certificate {
@@ -71,17 +84,12 @@ func sign(t testing.TB, path string, template, parent *x509.Certificate, public 
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return cert
-}
-
-func write(t testing.TB, path string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -1,4 +1,4 @@
-package lab
+package cluster
 
 import (
 	"context"
@@ -12,13 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/mcs-api/config/crd"
 	"sigs.k8s.io/yaml"
+
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // definitions are service sync's own, as its users install them, and those of
 // the Multi-Cluster Services API.
 func definitions() ([][]byte, error) {
 	manifests := [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD}
-	files, err := filepath.Glob(filepath.Join(Repository(), "api", "servicesync", "v1alpha1", "*.yaml"))
+	files, err := filepath.Glob(filepath.Join(program.Repository(), "api", "servicesync", "v1alpha1", "*.yaml"))
 	if err != nil || len(files) == 0 {
 		return nil, fmt.Errorf("find the definitions of service sync: %v", err)
 	}
@@ -52,7 +55,7 @@ func (c *Cluster) InstallCRDs(ctx context.Context) error {
 		if _, err := crds.Create(ctx, &crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create definition %s: %w", crd.Name, err)
 		}
-		if err := Until(ctx, crd.Name+" is served", func(ctx context.Context) error {
+		if err := wait.Until(ctx, crd.Name+" is served", func(ctx context.Context) error {
 			is, err := crds.Get(ctx, crd.Name, metav1.GetOptions{})
 			if err != nil {
 				return err

@@ -1,4 +1,4 @@
-package lab
+package cluster
 
 import (
 	"cmp"
@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/xbernetes/xbernetes/test/lab/program"
 )
 
 func (c *Cluster) nodeName() string { return c.Name + "-node" }
@@ -86,7 +88,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 `
 
 func (c *Cluster) startProxy(ctx context.Context) error {
-	program, err := Program(ctx, "kube-proxy")
+	binary, err := program.Path(ctx, "kube-proxy")
 	if err != nil {
 		return err
 	}
@@ -94,7 +96,7 @@ func (c *Cluster) startProxy(ctx context.Context) error {
 	if err := os.WriteFile(config, fmt.Appendf(nil, proxyConfig, c.nodeName(), c.Kubeconfig(), podRange(c.number), cmp.Or(c.ProxyPeriod, 10*time.Millisecond)), 0o600); err != nil {
 		return err
 	}
-	c.proxy, err = c.lab.Start(c.Node, c.Name+"-kube-proxy", nil, program, "--config="+config)
+	c.proxy, err = c.lab.Start(c.Node, c.Name+"-kube-proxy", nil, binary, "--config="+config)
 	if err != nil {
 		return err
 	}
@@ -106,7 +108,7 @@ func (c *Cluster) startProxy(ctx context.Context) error {
 
 // SendsTo says whether kube-proxy of the cluster sends calls to the pod.
 func (c *Cluster) SendsTo(ctx context.Context, p *Pod) (bool, error) {
-	rules, err := c.Node.command(ctx, "nft", "list", "table", "ip", "kube-proxy").CombinedOutput()
+	rules, err := c.Node.Command(ctx, "nft", "list", "table", "ip", "kube-proxy").CombinedOutput()
 	if err != nil {
 		return false, fmt.Errorf("list the rules of kube-proxy of %s: %w: %s", c.Name, err, rules)
 	}
@@ -148,7 +150,7 @@ const corefile = `.:53 {
 // addDNS starts a CoreDNS as a pod.
 func (c *Cluster) addDNS(ctx context.Context) (*Pod, error) {
 	name := fmt.Sprint("coredns-", c.pods)
-	program, err := Program(ctx, "coredns")
+	binary, err := program.Path(ctx, "coredns")
 	if err != nil {
 		return nil, err
 	}
@@ -160,14 +162,14 @@ func (c *Cluster) addDNS(ctx context.Context) (*Pod, error) {
 	if err := os.WriteFile(config, fmt.Appendf(nil, corefile, c.Kubeconfig()), 0o600); err != nil {
 		return nil, err
 	}
-	process, err := c.lab.Start(p.net, c.Name+"-"+name, nil, program, "-conf", config)
+	dns, err := c.lab.Start(p.net, c.Name+"-"+name, nil, binary, "-conf", config)
 	if err != nil {
 		return nil, err
 	}
-	p.die = process.Kill
+	p.die = dns.Kill
 	inside := http.Client{Transport: &http.Transport{DialContext: p.net.DialContext, DisableKeepAlives: true}}
 	resolver := p.resolver("127.0.0.1:53")
-	if err := process.Await(ctx, name+" of "+c.Name+" is ready", func(ctx context.Context) error {
+	if err := dns.Await(ctx, name+" of "+c.Name+" is ready", func(ctx context.Context) error {
 		if err := answersTo(ctx, &inside, "http://127.0.0.1:8181/ready"); err != nil {
 			return err
 		}

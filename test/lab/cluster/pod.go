@@ -1,4 +1,4 @@
-package lab
+package cluster
 
 import (
 	"context"
@@ -12,6 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
 
 // Port is where pods serve HTTP.
@@ -23,7 +26,7 @@ type Pod struct {
 	Namespace, Name, IP string
 
 	cluster *Cluster
-	net     *Namespace
+	net     *network.Namespace
 	die     func() // ends what serves; nil if nothing does
 }
 
@@ -140,7 +143,7 @@ func (p *Pod) Drain(ctx context.Context) error {
 		if c.Node == nil {
 			continue
 		}
-		if err := Until(ctx, c.Name+" sends nothing to "+p.Name, func(ctx context.Context) error {
+		if err := wait.Until(ctx, c.Name+" sends nothing to "+p.Name, func(ctx context.Context) error {
 			sends, err := c.SendsTo(ctx, p)
 			if sends {
 				err = fmt.Errorf("a rule of kube-proxy names %s", p.IP)

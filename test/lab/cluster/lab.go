@@ -1,19 +1,20 @@
-// Package lab runs Kubernetes clusters without machines on this one: real API
+// Package cluster runs Kubernetes clusters without machines on this one: real API
 // servers, the controllers that make EndpointSlices, and, for those who ask,
 // nodes and pods as network namespaces with kube-proxy and CoreDNS. It never
 // runs a container, and leaves nothing behind: what it started ends with it.
-package lab
+package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
 )
 
 // Lab holds what was started. Not for concurrent use, but for Close.
@@ -27,7 +28,7 @@ type Lab struct {
 	NoControllers bool
 
 	etcd     string // its URL
-	network  *network
+	network  *routed
 	clusters []*Cluster
 	ends     []func() // in the order of their starts
 }
@@ -55,16 +56,35 @@ func (l *Lab) Close() {
 
 func (l *Lab) onClose(end func()) { l.ends = append(l.ends, end) }
 
+// Start starts a program that ends with the lab, inside a namespace or, if in is
+// nil, on this machine.
+func (l *Lab) Start(in *network.Namespace, name string, env []string, argv ...string) (*process.Process, error) {
+	p, err := process.Start(process.Spec{Name: name, Dir: l.Dir, In: in, Env: env, Argv: argv})
+	if err == nil {
+		l.onClose(p.Kill)
+	}
+	return p, err
+}
+
+// newNamespace makes a namespace that ends with the lab.
+func (l *Lab) newNamespace(name string) (*network.Namespace, error) {
+	n, err := network.New(name)
+	if n != nil {
+		l.onClose(func() { _ = n.Remove() }) // it may be gone
+	}
+	return n, err
+}
+
 // startEtcd runs one etcd; clusters have a prefix each. It need not survive
 // the machine.
 func (l *Lab) startEtcd(ctx context.Context) error {
-	program, err := Program(ctx, "etcd")
+	binary, err := program.Path(ctx, "etcd")
 	if err != nil {
 		return err
 	}
-	l.etcd = "http://" + FreeAddr("127.0.0.1")
-	peers := "http://" + FreeAddr("127.0.0.1")
-	p, err := l.Start(nil, "etcd", nil, program, "--data-dir", filepath.Join(l.Dir, "etcd"), "--unsafe-no-fsync",
+	l.etcd = "http://" + network.FreeAddr("127.0.0.1")
+	peers := "http://" + network.FreeAddr("127.0.0.1")
+	p, err := l.Start(nil, "etcd", nil, binary, "--data-dir", filepath.Join(l.Dir, "etcd"), "--unsafe-no-fsync",
 		"--listen-client-urls", l.etcd, "--advertise-client-urls", l.etcd, "--listen-peer-urls", peers,
 		"--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers, "--quota-backend-bytes", "8589934592",
 		"--snapshot-count", "10000", "--auto-compaction-mode", "periodic", "--auto-compaction-retention", "10m")
@@ -91,39 +111,4 @@ func answersTo(ctx context.Context, client *http.Client, url string) error {
 		return fmt.Errorf("GET %s: %s", url, resp.Status)
 	}
 	return nil
-}
-
-// FreeAddr is a TCP address of the host that nobody listens on.
-func FreeAddr(host string) string {
-	lis, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		panic(err) // a machine without a free port runs no lab
-	}
-	defer lis.Close()
-	return lis.Addr().String()
-}
-
-// ErrEnded says that what a wait waits for cannot come.
-var ErrEnded = errors.New("has ended")
-
-// Until asks every few milliseconds until check returns nil, and returns its
-// last error once ctx is done, or at once where it is ErrEnded.
-func Until(ctx context.Context, what string, check func(context.Context) error) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	var last error
-	for {
-		err := check(ctx)
-		if err == nil || errors.Is(err, ErrEnded) {
-			return err
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w", what, errors.Join(last, context.Cause(ctx)))
-		case <-tick.C:
-		}
-	}
 }

@@ -1,12 +1,7 @@
-package lab
+package cluster
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"os"
@@ -19,6 +14,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/xbernetes/xbernetes/test/lab/certificate"
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
 )
 
 // A Cluster is an API server and the controllers that a test asks for. It has
@@ -27,7 +27,7 @@ type Cluster struct {
 	Name   string
 	Config *rest.Config // the administrator's
 	Client kubernetes.Interface
-	Node   *Namespace // nil without a data path
+	Node   *network.Namespace // nil without a data path
 
 	// ProxyPeriod is kube-proxy's minSyncPeriod; 0 is 10 ms. It runs nft each time.
 	ProxyPeriod time.Duration
@@ -35,9 +35,9 @@ type Cluster struct {
 	lab         *Lab
 	number      int // from 1; addresses follow from it
 	dir         string
-	apiserver   *Process
-	controllers *Process
-	proxy       *Process
+	apiserver   *process.Process
+	controllers *process.Process
+	proxy       *process.Process
 	dns         []*Pod
 	pods        int // how many addresses were given out
 }
@@ -84,14 +84,14 @@ func (c *Cluster) prepare(host string) error {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return err
 	}
-	if err := writeKey(c.path("signer.key")); err != nil {
+	if err := certificate.WriteNewKey(c.path("signer.key")); err != nil {
 		return err
 	}
 	if err := os.WriteFile(c.path("tokens.csv"), []byte(adminToken+`,admin,admin,"system:masters"`+"\n"+GuestToken+",guest,guest\n"), 0o600); err != nil {
 		return err
 	}
 	c.Config = &rest.Config{
-		Host: "https://" + FreeAddr(host), BearerToken: adminToken, QPS: -1,
+		Host: "https://" + network.FreeAddr(host), BearerToken: adminToken, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: c.CAFile()},
 	}
 	return c.WriteKubeconfig(c.Kubeconfig(), c.Config.Host, adminToken)
@@ -123,7 +123,7 @@ func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
 // StartAPIServer starts the API server where it was before.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
-	program, err := Program(ctx, "kube-apiserver")
+	binary, err := program.Path(ctx, "kube-apiserver")
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.apiserver, err = c.lab.Start(nil, c.Name+"-apiserver", c.lab.APIServerEnv, program,
+	c.apiserver, err = c.lab.Start(nil, c.Name+"-apiserver", c.lab.APIServerEnv, binary,
 		"--etcd-servers="+c.lab.etcd, "--etcd-prefix=/"+c.Name,
 		"--bind-address="+host, "--advertise-address="+host, "--secure-port="+port,
 		"--cert-dir="+c.path("certs"), // where it makes itself a certificate
@@ -162,11 +162,11 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 // StartControllers starts kube-controller-manager with the few controllers
 // that make EndpointSlices.
 func (c *Cluster) StartControllers(ctx context.Context) error {
-	program, err := Program(ctx, "kube-controller-manager")
+	binary, err := program.Path(ctx, "kube-controller-manager")
 	if err != nil {
 		return err
 	}
-	c.controllers, err = c.lab.Start(nil, c.Name+"-controllers", nil, program,
+	c.controllers, err = c.lab.Start(nil, c.Name+"-controllers", nil, binary,
 		"--kubeconfig="+c.Kubeconfig(), "--controllers="+controllers, "--leader-elect=false", "--secure-port=0",
 		"--use-service-account-credentials=false", "--kube-api-qps=1000", "--kube-api-burst=1000",
 		"--concurrent-service-endpoint-syncs=10", "--concurrent-namespace-syncs=10")
@@ -187,16 +187,4 @@ func (c *Cluster) StopAPIServer() { c.apiserver.Kill() }
 func (c *Cluster) RestartControllers(ctx context.Context) error {
 	c.controllers.Kill()
 	return c.StartControllers(ctx)
-}
-
-func writeKey(path string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }

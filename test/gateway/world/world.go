@@ -1,6 +1,6 @@
-// Package lab runs real API servers and a gateway in front of them, as
+// Package world runs real API servers and a gateway in front of them, as
 // processes of their own, for the length of a test. It holds no test.
-package lab
+package world
 
 import (
 	"context"
@@ -16,6 +16,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/xbernetes/xbernetes/test/lab/certificate"
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+	"github.com/xbernetes/xbernetes/test/lab/program"
+	"github.com/xbernetes/xbernetes/test/lab/wait"
+	"github.com/xbernetes/xbernetes/test/lab/xbetcd"
 )
 
 // startsWithin is how long a server may take until it is ready, on a slow and
@@ -24,7 +31,7 @@ const startsWithin = 4 * time.Minute
 
 // A Server is one API server.
 type Server struct {
-	*Process
+	*process.Process
 	Name       string
 	URL        string
 	CAFile     string
@@ -46,7 +53,7 @@ type World struct {
 	Gateway *Server
 	Servers string // the gateway's servers file
 
-	frontProxy *Authority
+	frontProxy *certificate.Authority
 	proxyCert  string
 	proxyKey   string
 	tokenFile  string
@@ -59,7 +66,7 @@ const Token = "the-administrators-token"
 func Start(t testing.TB) *World {
 	t.Helper()
 	w := &World{Dir: t.TempDir()}
-	w.frontProxy = NewAuthority(t, w.Dir, "front-proxy-ca")
+	w.frontProxy = certificate.NewAuthority(t, w.Dir, "front-proxy-ca")
 	w.proxyCert, w.proxyKey = w.frontProxy.Issue(t, "front-proxy", time.Now().Add(time.Hour))
 	w.tokenFile = filepath.Join(w.Dir, "token")
 	write(t, w.tokenFile, []byte(Token))
@@ -76,22 +83,17 @@ func Start(t testing.TB) *World {
 	return w
 }
 
-func startEtcd(t testing.TB, dir, name string) string {
-	t.Helper()
-	listen := "127.0.0.1:" + FreePort(t)
-	Spawn(t, name+"-store", nil, XB(t), "etcd", "--journal", "file://"+filepath.Join(dir, name+"-journal"), "--listen", listen)
-	return "http://" + listen
-}
-
 func (w *World) startCore(t testing.TB) *Server {
 	t.Helper()
-	port := FreePort(t)
+	port := network.FreePort()
 	s := &Server{Name: "core", URL: "https://127.0.0.1:" + port, CAFile: filepath.Join(w.Dir, "core", "apiserver.crt")}
 	signer, tokens := filepath.Join(w.Dir, "signer.key"), filepath.Join(w.Dir, "tokens.csv")
-	writeKey(t, signer, newKey(t))
+	if err := certificate.WriteNewKey(signer); err != nil {
+		t.Fatal(err)
+	}
 	write(t, tokens, []byte(Token+`,admin,admin,"system:masters"`+"\n"+`nobodys-token,nobody,nobody`+"\n"))
-	s.Process = Spawn(t, s.Name, nil, kubeAPIServer(t),
-		"--etcd-servers="+startEtcd(t, w.Dir, s.Name),
+	s.Process = process.Spawn(t, nil, s.Name, nil, program.Need(t, "kube-apiserver"),
+		"--etcd-servers="+xbetcd.Start(t, nil, xbetcd.FileJournal(t)).Endpoint,
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+port,
 		"--cert-dir="+filepath.Dir(s.CAFile), // where it makes itself a certificate
 		"--token-auth-file="+tokens,
@@ -114,10 +116,10 @@ func (w *World) startCore(t testing.TB) *Server {
 // a core server. It does not wait until it is ready.
 func StartSample(t testing.TB, dir, core string) *Server {
 	t.Helper()
-	port := FreePort(t)
+	port := network.FreePort()
 	s := &Server{Name: "sample", URL: "https://127.0.0.1:" + port, CAFile: filepath.Join(dir, "sample", "apiserver.crt")}
-	s.argv = []string{sampleAPIServer(t),
-		"--etcd-servers=" + startEtcd(t, dir, s.Name),
+	s.argv = []string{program.Need(t, "sample-apiserver"),
+		"--etcd-servers=" + xbetcd.Start(t, nil, xbetcd.FileJournal(t)).Endpoint,
 		"--bind-address=127.0.0.1", "--secure-port=" + port, "--cert-dir=" + filepath.Dir(s.CAFile),
 		"--kubeconfig=" + core, "--authentication-kubeconfig=" + core, "--authorization-kubeconfig=" + core}
 	s.Restart(t)
@@ -127,7 +129,7 @@ func StartSample(t testing.TB, dir, core string) *Server {
 // Restart starts the server, which was killed, at the same address.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	s.Process = Spawn(t, s.Name, nil, s.argv...)
+	s.Process = process.Spawn(t, nil, s.Name, nil, s.argv...)
 }
 
 // StartXB starts an xb server on a file journal, and does not wait until it is
@@ -135,9 +137,9 @@ func (s *Server) Restart(t testing.TB) {
 func StartXB(t testing.TB, dir string) *Server {
 	t.Helper()
 	data := filepath.Join(dir, "xb")
-	listen := "127.0.0.1:" + FreePort(t)
+	listen := "127.0.0.1:" + network.FreePort()
 	return &Server{Name: "xb", URL: "https://" + listen, Kubeconfig: filepath.Join(data, "kubeconfig"),
-		Process: Spawn(t, "xb", nil, XB(t), "server", "--data-dir", data, "--listen", listen)}
+		Process: process.Spawn(t, nil, "xb", nil, program.Need(t, "xb"), "server", "--data-dir", data, "--listen", listen)}
 }
 
 // at writes the kubeconfig of somebody with a token, who asks this server.
@@ -162,7 +164,7 @@ current-context: lab
 // Await waits until the server is ready.
 func (s *Server) Await(t testing.TB) {
 	t.Helper()
-	Poll(t, startsWithin, s.Name+" is ready", func(ctx context.Context) error {
+	wait.Poll(t, startsWithin, s.Name+" is ready", func(ctx context.Context) error {
 		if err := s.Alive(); err != nil {
 			return err
 		}
@@ -199,7 +201,7 @@ func (s *Server) Clients(t testing.TB) (kubernetes.Interface, dynamic.Interface)
 // TryKubectl runs kubectl as the server's administrator.
 func (s *Server) TryKubectl(t testing.TB, stdin string, args ...string) (string, error) {
 	t.Helper()
-	return Run(t, []string{"KUBECONFIG=" + s.Kubeconfig, "HOME=" + filepath.Dir(s.Kubeconfig)}, stdin, append([]string{Kubectl(t)}, args...)...)
+	return process.Run(t, nil, []string{"KUBECONFIG=" + s.Kubeconfig, "HOME=" + filepath.Dir(s.Kubeconfig)}, stdin, append([]string{program.Need(t, "kubectl")}, args...)...)
 }
 
 // Kubectl fails the test if kubectl fails.
@@ -222,13 +224,13 @@ func (w *World) StartGateway(t testing.TB, name string, flags ...string) *Server
 // waits until it is ready. The token is the caller's in its kubeconfig.
 func StartGateway(t testing.TB, dir, name, core, token string, flags ...string) *Server {
 	t.Helper()
-	listen := "127.0.0.1:" + FreePort(t)
+	listen := "127.0.0.1:" + network.FreePort()
 	data := filepath.Join(dir, name)
 	s := &Server{Name: name, URL: "https://" + listen}
-	s.argv = append([]string{XB(t), "gateway", "--listen", listen, "--data-dir", data, "--authentication-kubeconfig", core}, flags...)
+	s.argv = append([]string{program.Need(t, "xb"), "gateway", "--listen", listen, "--data-dir", data, "--authentication-kubeconfig", core}, flags...)
 	s.Restart(t)
 	// It makes itself an authority, of which its certificate is.
-	Poll(t, startsWithin, "the gateway's certificate", func(context.Context) error {
+	wait.Poll(t, startsWithin, "the gateway's certificate", func(context.Context) error {
 		if err := s.Alive(); err != nil {
 			return err
 		}
@@ -301,4 +303,17 @@ func (w *World) XBEntry(t testing.TB, more ...string) string {
 		write(t, ca, data)
 	}
 	return Entry(t, "xb", w.XB.URL, ca, append([]string{"groups: [example.xbernetes.dev]", "identity: {mode: Impersonate, credentials: {kubeconfig: " + w.XB.Kubeconfig + "}}"}, more...)...)
+}
+
+// WriteFile writes a file that only the test's user may read.
+func WriteFile(t testing.TB, path, text string) {
+	t.Helper()
+	write(t, path, []byte(text))
+}
+
+func write(t testing.TB, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
