@@ -7,10 +7,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"os/signal"
 	"slices"
 	"text/tabwriter"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const usage = `usage: test/suites/run [-run REGEXP] [WHAT ...]
@@ -30,8 +33,8 @@ Nothing: all but check-perf-all and kubernetes-e2e-short.
 // own are the packages here that drive other programs.
 var own = map[string]target{
 	"kube-apiserver": {pkg: "./kubeapiserver"},
-	"check-perf":     {pkg: "./checkperf"},
-	"check-perf-all": {pkg: "./checkperf", env: []string{"XB_SUITE_LOADS=s,m,l"}},
+	"check-perf":     {pkg: "./checkperf", alone: true},
+	"check-perf-all": {pkg: "./checkperf", alone: true, env: []string{"XB_SUITE_LOADS=s,m,l"}},
 	"robustness":     {pkg: "./robustness"},
 
 	"kubernetes-e2e":       {pkg: "./e2e"},
@@ -64,21 +67,68 @@ func run(ctx context.Context, only string, what []string) error {
 	if err != nil {
 		return err
 	}
-	failed := false
-	var results []result
-	for _, t := range targets {
-		r, err := t.test(ctx, only)
-		if err != nil {
-			return err
-		}
-		failed = failed || !r.good()
-		results = append(results, r)
+	results, err := testAll(ctx, targets, only)
+	if err != nil {
+		return err
 	}
 	summarize(os.Stdout, results)
-	if failed {
-		return fmt.Errorf("not all that was run has passed")
+	if !slices.ContainsFunc(results, func(r result) bool { return !r.good() }) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("not all that was run has passed")
+}
+
+// atOnce is how many suites run side by side: they wait more than they compute.
+const atOnce = 2
+
+// testAll tests the targets: those of one name in their order, some names at
+// once, and at the end, one by one, what must have the machine to itself.
+func testAll(ctx context.Context, targets []target, only string) ([]result, error) {
+	results := make([]result, len(targets))
+	group, beside := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	var last []int
+	for name, numbers := range byName(targets) {
+		if own[name].alone {
+			last = append(last, numbers...)
+			continue
+		}
+		group.Go(func() (err error) {
+			for _, i := range numbers {
+				if results[i], err = targets[i].test(beside, only); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	for _, i := range last {
+		if err == nil {
+			results[i], err = targets[i].test(ctx, only)
+		}
+	}
+	return results, err
+}
+
+// byName yields the numbers of the targets of each name, in the order of the
+// names' first targets.
+func byName(targets []target) iter.Seq2[string, []int] {
+	var names []string
+	numbers := map[string][]int{}
+	for i, t := range targets {
+		if numbers[t.name] == nil {
+			names = append(names, t.name)
+		}
+		numbers[t.name] = append(numbers[t.name], i)
+	}
+	return func(yield func(string, []int) bool) {
+		for _, name := range names {
+			if !yield(name, numbers[name]) {
+				return
+			}
+		}
+	}
 }
 
 // plan says which packages to test for what was asked, and makes ready what

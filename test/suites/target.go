@@ -20,6 +20,7 @@ type target struct {
 	flags []string // for go test, beside those of every target
 	env   []string // beside the environment
 	skips []skip   // that concern it
+	alone bool     // it measures, and must have the machine to itself
 }
 
 // result is what came of a target. Only tests without subtests count.
@@ -180,9 +181,11 @@ func (l *testLog) showFailures(r result) {
 	if len(show) == 0 && r.broken {
 		show = []string{""}
 	}
+	var all bytes.Buffer // written at once: other targets print, too
 	for _, test := range show {
 		if out := l.output[test]; out != nil {
-			os.Stdout.Write(out.Bytes())
+			all.Write(out.Bytes())
 		}
 	}
+	os.Stdout.Write(all.Bytes())
 }
