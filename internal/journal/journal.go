@@ -1,6 +1,9 @@
 // Package journal is the contract of a totally ordered, durable sequence of
 // opaque records in a data service: the only source of truth of a control
 // plane. It never looks into a record, and holds no driver.
+//
+// A driver is a package below this one with a type that implements Store, and a
+// test that calls journaltest.Run. docs/journal-drivers.md says what else it needs.
 package journal
 
 import (
@@ -22,8 +25,8 @@ func (id ID) String() string { return hex.EncodeToString(id[:]) }
 // write. A journal of a newer version is refused with ErrNewerFormat.
 const FormatVersion = 3
 
-// MaxBlob is the length of the longest blob, in bytes. A driver reads no more
-// than that of one, whatever the store holds.
+// MaxBlob is the length of the longest blob, in bytes. Of a longer one, a driver
+// reads no more than that into memory.
 const MaxBlob = 64 << 20
 
 // MaxListed is how many names ListBlobs returns at most: those of seven
@@ -41,8 +44,8 @@ var (
 	// ErrTooLarge: the record is longer than Info.MaxRecord. Final: nothing
 	// was stored.
 	ErrTooLarge = errors.New("record is too large")
-	// ErrTrimmed: the slots asked for are below the floor, and are deleted or may
-	// be at any moment.
+	// ErrTrimmed: a slot that was asked for is below the floor: it is deleted, or
+	// may be at any moment.
 	ErrTrimmed = errors.New("slot is trimmed")
 	// ErrClosed: the journal was closed in this process. Nothing was stored.
 	ErrClosed = errors.New("journal is closed")
@@ -82,14 +85,14 @@ type Journal interface {
 	// reference to rec after it returns.
 	//
 	// nil: stored, durable, and seen by every later Read once all slots below
-	// it are held. ErrTaken, ErrAhead, ErrTooLarge, ErrClosed: not stored, and
-	// never will be by this call. Any other error, that of ctx included: the
-	// outcome is unknown, and the record may still land later; read the slot
-	// before doing anything else, and give the slot nothing but the same bytes
-	// until it is seen to be held.
+	// it are held. ErrTaken, ErrAhead, ErrTooLarge, ErrClosed: this call did not
+	// store rec, and never will. Any other error, that of ctx included: the
+	// outcome is unknown, and the record may still land later. The caller must
+	// read the slot before it does anything else, and must append nothing but the
+	// same bytes to the slot until it is seen to be held.
 	Append(ctx context.Context, slot Slot, rec []byte) error
 
-	// Read returns consecutive records from slot on, at most limit; none if
+	// Read returns consecutive records from slot from on, at most limit; none if
 	// from is past the tail. Fewer than limit means that the slot after the
 	// last was empty at some moment during the call. An acknowledged record is
 	// always returned, also by another process, unless it was trimmed: then the
@@ -98,9 +101,9 @@ type Journal interface {
 	Read(ctx context.Context, from Slot, limit int) ([][]byte, error)
 
 	// Peek returns the record that slot holds, or nil if it holds none. Unlike
-	// Read it also shows records past the tail, above an empty slot: whoever is
-	// about to take an empty slot for free looks there first, because a record
-	// whose writer had seen that slot held proves that its record was lost.
+	// Read it also shows records past the tail, above an empty slot. A caller that is
+	// about to fill an empty slot peeks above it first: if the writer of a record
+	// there had seen the slot held, then the slot's record was lost.
 	// Errors are those of Read. The caller owns what is returned.
 	Peek(ctx context.Context, slot Slot) ([]byte, error)
 
@@ -127,16 +130,16 @@ type Blobs interface {
 	DeleteBlob(ctx context.Context, name string) error
 }
 
-// Trimmer deletes the start of a journal. Only the owner may call it, only
-// below a floor that the journal itself records, and only once no Append to
-// those slots can still be in flight.
+// Trimmer deletes the start of a journal. Only the owner of the journal may call
+// it, only below a floor that a record of the journal names, and only once no Append
+// to those slots can still be in flight.
 type Trimmer interface {
-	// Trim deletes the slots below before, and returns how many this call
-	// deleted. A driver may leave slots to a later call, of this process or
-	// another, until nobody can rely on them any more. From now on Append to a
-	// slot below before is ErrTaken, or ErrTrimmed for an unknown outcome, and
-	// Read of one returns the record that it held, or ErrTrimmed. After an error some are gone, oldest
-	// first; calling it again goes on.
+	// Trim deletes the slots below before, the oldest first, and returns how many
+	// this call deleted. A driver may leave slots to a later call, of this process
+	// or another, until nobody can rely on them any more. From now on, Append to a
+	// slot below before is ErrTaken, or ErrTrimmed if its outcome is unknown, and
+	// Read of one returns the record that it held, or ErrTrimmed. After an error
+	// some slots are gone, and another call goes on.
 	Trim(ctx context.Context, before Slot) (deleted int, err error)
 }
 

@@ -32,9 +32,9 @@ const MaxBatchRequests = 1 << 16
 // is malformed.
 const MaxBatchWeight = 4 << 20
 
-// What requests weigh beside their keys, range ends and values. A thing's weight
-// is at least the length of its wire form, and about half the memory that it
-// takes once it is decoded.
+// The weight of requests, compares and operations, without their keys, range ends and
+// values. It is at least the length of their wire form, and about half the memory that
+// they take once they are decoded.
 const (
 	requestWeight = 64
 	compareWeight = 40

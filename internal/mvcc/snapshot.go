@@ -45,9 +45,10 @@ func MaxParts(slot journal.Slot) uint64 { return uint64(min(slot, 1<<60)) + 2 }
 // Parts encodes the state canonically: two states are equal if and only if
 // their parts are. It calls yield with one part after the other; the first
 // holds the leases and writers, each other one keys with their histories, in
-// order; a history may go on in the next part. The slice is only good until yield returns. It returns the error of yield, or
-// ErrCompacted if the state was compacted and pruned since it was frozen: what
-// was yielded is then worthless, and the state must be frozen anew.
+// order; a history may go on in the next part. The slice is only good until yield
+// returns. The error is that of yield, or ErrCompacted if the state was compacted and
+// pruned since it was frozen: then the parts are worthless, and the state must be
+// frozen anew.
 func (f *Frozen) Parts(yield func(part []byte) error) error {
 	if err := yield(f.firstPart()); err != nil {
 		return err
@@ -190,7 +191,7 @@ func join(parts []Part) error {
 	return nil
 }
 
-// sound says whether a version's numbers agree with each other.
+// sound says whether the numbers of a version agree with each other.
 func sound(kv *KV) bool {
 	if !kv.Live() {
 		return kv.Version == 0 && kv.Mod > 1
@@ -257,7 +258,7 @@ func (s *State) readFirstPart(r *wire.Reader) {
 }
 
 // restore puts one key back with its history, into the log and its lease too.
-// It says whether the history is what the state would keep of one.
+// It says whether a state can have such a history.
 func (s *State) restore(head *KV) bool {
 	if head.Mod > s.rev {
 		return false

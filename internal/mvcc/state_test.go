@@ -151,7 +151,7 @@ func TestPartsOfWhatWasPruned(t *testing.T) {
 	}
 }
 
-// What a batch may hold, to the last.
+// TestParseRequestsLimits: a batch at a limit is decoded, one beyond it is malformed.
 func TestParseRequestsLimits(t *testing.T) {
 	requests := make([]Request, MaxBatchRequests+1)
 	for i := range requests {

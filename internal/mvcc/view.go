@@ -61,9 +61,9 @@ type ReadOptions struct {
 	Revision  Revision // 0 or less: the newest
 	Limit     int64    // 0 or less: none
 	CountOnly bool
-	KeysOnly  bool       // the KVs keep all; who encodes them leaves out values and, as etcd 3.7, leases
+	KeysOnly  bool       // the KVs keep all; the caller leaves out values when it encodes them and, as etcd 3.7, leases
 	Order     SortOrder  // with a Target beside the key, Unsorted means Ascend
-	Target    SortTarget // what is equal stays in the order of keys
+	Target    SortTarget // equal ones stay in the order of keys
 
 	MinMod, MaxMod, MinCreate, MaxCreate Revision // 0: no bound
 }

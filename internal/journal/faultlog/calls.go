@@ -26,24 +26,24 @@ func (s *Store) Append(ctx context.Context, slot journal.Slot, rec []byte) error
 		share float64
 		meet  func() error
 	}{
-		{s.cfg.Fail, func() error {
-			s.strike("fail", c, func(n *Counts) { n.Fail++ })
+		{s.fates.cfg.Fail, func() error {
+			s.fates.strike("fail", c, func(n *Counts) { n.Fail++ })
 			return fmt.Errorf("append slot %d: %w", slot, ErrInjected)
 		}},
-		{s.cfg.FailApplied, func() error {
-			s.strike("fail applied", c, func(n *Counts) { n.FailApplied++ })
+		{s.fates.cfg.FailApplied, func() error {
+			s.fates.strike("fail applied", c, func(n *Counts) { n.FailApplied++ })
 			_ = s.inner.Append(ctx, slot, rec) // the answer is what gets lost
 			return fmt.Errorf("append slot %d: %w", slot, ErrInjected)
 		}},
-		{s.cfg.Late, func() error {
-			s.strike("late", c, func(n *Counts) { n.Late++ })
+		{s.fates.cfg.Late, func() error {
+			s.fates.strike("late", c, func(n *Counts) { n.Late++ })
 			return fmt.Errorf("append slot %d: %w", slot, s.appendLate(ctx, dice, slot, rec))
 		}},
-		{s.cfg.FalseTaken, func() error {
+		{s.fates.cfg.FalseTaken, func() error {
 			if err := s.inner.Append(ctx, slot, rec); err != nil {
 				return err
 			}
-			s.strike("false taken", c, func(n *Counts) { n.FalseTaken++ })
+			s.fates.strike("false taken", c, func(n *Counts) { n.FalseTaken++ })
 			return fmt.Errorf("append slot %d: %w", slot, journal.ErrTaken)
 		}},
 	} {
@@ -55,29 +55,29 @@ func (s *Store) Append(ctx context.Context, slot journal.Slot, rec []byte) error
 	return s.inner.Append(ctx, slot, rec)
 }
 
-// appendLate sends rec on a way of its own, and returns what the caller hears.
+// appendLate attempts rec later, and returns what the caller is told now.
 func (s *Store) appendLate(ctx context.Context, dice *rand.Rand, slot journal.Slot, rec []byte) error {
 	rec = bytes.Clone(rec)
-	wait := time.Duration(dice.Int64N(int64(s.cfg.MaxLate) + 1))
+	wait := time.Duration(dice.Int64N(int64(s.fates.cfg.MaxLate) + 1))
 	_, deadline := ctx.Deadline()
 	timeout := deadline && dice.IntN(2) == 0
-	s.mu.Lock()
+	s.late.mu.Lock()
 	if s.live.Err() != nil {
-		s.mu.Unlock()
+		s.late.mu.Unlock()
 		return journal.ErrClosed
 	}
-	s.late.Add(1) // under mu, so that none starts once Close waits
-	s.mu.Unlock()
+	s.late.Add(1)
+	s.late.mu.Unlock()
 	go func() {
 		defer s.late.Done()
 		if timeout {
 			<-ctx.Done() // it lands after its caller has given up
 		}
-		if sleep(s.live, wait) != nil || s.out() {
+		if sleep(s.live, wait) != nil || s.fates.out() {
 			return
 		}
 		if s.inner.Append(s.live, slot, rec) == nil {
-			s.strike("landed late", call{op: "append", slot: slot}, func(n *Counts) { n.Landed++ })
+			s.fates.strike("landed late", call{op: "append", slot: slot}, func(n *Counts) { n.Landed++ })
 		}
 	}()
 	if timeout {
@@ -140,9 +140,9 @@ func (s *Store) Trim(ctx context.Context, before journal.Slot) (deleted int, err
 
 // Close implements journal.Journal: records still on their way are lost.
 func (s *Store) Close() error {
-	s.mu.Lock()
+	s.late.mu.Lock()
 	s.stop()
-	s.mu.Unlock()
+	s.late.mu.Unlock()
 	s.late.Wait()
 	return s.inner.Close()
 }
@@ -153,8 +153,8 @@ func (s *Store) read(ctx context.Context, c call) error {
 	if err != nil {
 		return err
 	}
-	if dice.Float64() < s.cfg.ReadFail {
-		s.strike("read fail", c, func(n *Counts) { n.ReadFail++ })
+	if dice.Float64() < s.fates.cfg.ReadFail {
+		s.fates.strike("read fail", c, func(n *Counts) { n.ReadFail++ })
 		return ErrInjected
 	}
 	return nil
@@ -163,8 +163,8 @@ func (s *Store) read(ctx context.Context, c call) error {
 // write decides the fate of a call that changes something other than a slot.
 func (s *Store) write(ctx context.Context, c call, do func() error) error {
 	dice, err := s.begin(ctx, c)
-	if err == nil && dice.Float64() < s.cfg.WriteFail {
-		s.strike("write fail", c, func(n *Counts) { n.WriteFail++ })
+	if err == nil && dice.Float64() < s.fates.cfg.WriteFail {
+		s.fates.strike("write fail", c, func(n *Counts) { n.WriteFail++ })
 		if dice.IntN(2) == 0 {
 			err = errors.Join(ErrInjected, do())
 		} else {

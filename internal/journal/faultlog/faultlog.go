@@ -46,13 +46,14 @@ type Config struct {
 	Late float64
 	// FalseTaken: the record was stored, and the answer is ErrTaken, as after
 	// a silent retry by a client library. This breaks the contract of Append:
-	// it is for tests of drivers and of those who compare before they believe.
+	// it is for tests of code that compares what a slot holds before it believes the
+	// answer.
 	FalseTaken float64
 	// MaxLate bounds how late a late record is attempted. 0 means one second.
 	MaxLate time.Duration
 
 	// Delay: the call waits for up to MaxDelay before anything else happens.
-	// It may befall any call, beside another fault.
+	// Any call may be delayed, also one that meets another fault.
 	Delay float64
 	// MaxDelay bounds a delay. 0 means 100 ms.
 	MaxDelay time.Duration
@@ -63,7 +64,8 @@ type Config struct {
 	// half of the cases.
 	WriteFail float64
 
-	// Logger hears of every fault, at debug level, and of the seed. nil: no one.
+	// Logger is told of every fault, at debug level, and of the seed. nil: nothing is
+	// logged.
 	Logger *slog.Logger
 }
 
@@ -77,17 +79,29 @@ type Counts struct {
 // Store is a journal.Store with faults.
 type Store struct {
 	inner journal.Store
-	cfg   Config
-	log   *slog.Logger
+	fates *fates
 
 	stop context.CancelFunc // ends late attempts
 	live context.Context    // until Close
-	late sync.WaitGroup     // attempts yet to come
+	late late
+}
+
+// late counts the attempts that are still to come. Invariant: none is added once
+// Close waits for them.
+type late struct {
+	mu sync.Mutex
+	sync.WaitGroup
+}
+
+// fates decides what befalls each call, and counts it.
+type fates struct {
+	cfg Config
+	log *slog.Logger
 
 	mu       sync.Mutex
 	outage   bool
 	counts   Counts
-	attempts map[call]uint64
+	attempts map[call]uint64 // how often each call was attempted: what makes a run replay
 }
 
 var _ journal.Store = (*Store)(nil)
@@ -121,12 +135,13 @@ func New(inner journal.Store, cfg Config) (*Store, error) {
 	if cfg.MaxDelay == 0 {
 		cfg.MaxDelay = 100 * time.Millisecond
 	}
-	s := &Store{inner: inner, cfg: cfg, log: cfg.Logger, attempts: make(map[call]uint64)}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+	f := &fates{cfg: cfg, log: cfg.Logger, attempts: make(map[call]uint64)}
+	if f.log == nil {
+		f.log = slog.New(slog.DiscardHandler)
 	}
+	s := &Store{inner: inner, fates: f}
 	s.live, s.stop = context.WithCancel(context.Background())
-	s.log.Info("injecting faults into the journal", "seed", cfg.Seed)
+	f.log.Info("injecting faults into the journal", "seed", cfg.Seed)
 	return s, nil
 }
 
@@ -146,24 +161,24 @@ func (c Config) validate() error {
 }
 
 // Seed is the seed that replays this store's faults.
-func (s *Store) Seed() uint64 { return s.cfg.Seed }
+func (s *Store) Seed() uint64 { return s.fates.cfg.Seed }
 
 // String names the store by its seed, for the message of a failed test.
-func (s *Store) String() string { return fmt.Sprintf("faultlog(seed=%d)", s.cfg.Seed) }
+func (s *Store) String() string { return fmt.Sprintf("faultlog(seed=%d)", s.Seed()) }
 
 // Counts returns how often each fault has struck so far.
 func (s *Store) Counts() Counts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counts
+	s.fates.mu.Lock()
+	defer s.fates.mu.Unlock()
+	return s.fates.counts
 }
 
 // SetOutage starts or ends an outage: every call fails at once, changing
 // nothing, and late records that would land during it are lost.
 func (s *Store) SetOutage(on bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.outage = on
+	s.fates.mu.Lock()
+	defer s.fates.mu.Unlock()
+	s.fates.outage = on
 }
 
 // Settle waits until no late record is still on its way, or ctx ends.
@@ -178,19 +193,7 @@ func (s *Store) Settle(ctx context.Context) error {
 	}
 }
 
-// dice returns what decides this attempt at c: a source of its own.
-func (s *Store) dice(c call) *rand.Rand {
-	s.mu.Lock()
-	n := s.attempts[c]
-	s.attempts[c] = n + 1
-	s.mu.Unlock()
-	h := fnv.New64a()
-	h.Write([]byte(c.op + "\x00" + c.name + "\x00"))
-	h.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(c.slot)), n))
-	return rand.New(rand.NewPCG(s.cfg.Seed, h.Sum64()))
-}
-
-// begin is the start of every call: outage, then delay.
+// begin is the start of every call. It returns what decides the call's fate.
 func (s *Store) begin(ctx context.Context, c call) (*rand.Rand, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -198,33 +201,52 @@ func (s *Store) begin(ctx context.Context, c call) (*rand.Rand, error) {
 	if s.live.Err() != nil {
 		return nil, journal.ErrClosed
 	}
-	dice := s.dice(c)
+	return s.fates.begin(ctx, c)
+}
+
+// dice returns what decides this attempt at c: a source of its own.
+func (f *fates) dice(c call) *rand.Rand {
+	f.mu.Lock()
+	n := f.attempts[c]
+	f.attempts[c] = n + 1
+	f.mu.Unlock()
+	h := fnv.New64a()
+	h.Write([]byte(c.op + "\x00" + c.name + "\x00"))
+	h.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(c.slot)), n))
+	return rand.New(rand.NewPCG(f.cfg.Seed, h.Sum64()))
+}
+
+// begin lets a call meet an outage, or a delay.
+func (f *fates) begin(ctx context.Context, c call) (*rand.Rand, error) {
+	dice := f.dice(c)
 	delay := time.Duration(0)
-	if dice.Float64() < s.cfg.Delay {
-		delay = time.Duration(dice.Int64N(int64(s.cfg.MaxDelay) + 1))
-		s.strike("delay", c, func(n *Counts) { n.Delay++ })
+	if dice.Float64() < f.cfg.Delay {
+		delay = time.Duration(dice.Int64N(int64(f.cfg.MaxDelay) + 1))
+		f.strike("delay", c, func(n *Counts) { n.Delay++ })
 	}
-	if s.out() {
-		s.strike("outage", c, func(n *Counts) { n.Outage++ })
+	if f.out() {
+		f.strike("outage", c, func(n *Counts) { n.Outage++ })
 		return nil, ErrOutage
 	}
 	return dice, sleep(ctx, delay)
 }
 
-func (s *Store) out() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.outage
+// out says whether there is an outage.
+func (f *fates) out() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.outage
 }
 
 // strike counts a fault and tells the log.
-func (s *Store) strike(fault string, c call, count func(*Counts)) {
-	s.mu.Lock()
-	count(&s.counts)
-	s.mu.Unlock()
-	s.log.Debug("injected a fault", "fault", fault, "op", c.op, "slot", c.slot, "name", c.name, "seed", s.cfg.Seed)
+func (f *fates) strike(fault string, c call, count func(*Counts)) {
+	f.mu.Lock()
+	count(&f.counts)
+	f.mu.Unlock()
+	f.log.Debug("injected a fault", "fault", fault, "op", c.op, "slot", c.slot, "name", c.name, "seed", f.cfg.Seed)
 }
 
+// sleep waits for d, or until ctx ends, whose error it returns then.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

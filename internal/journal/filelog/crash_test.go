@@ -155,7 +155,7 @@ func (l *life) record() []byte {
 	return rec
 }
 
-// append does what a caller may do: the same bytes until the slot is held.
+// append appends as callers must: the same bytes until the slot is held.
 func (l *life) append() {
 	l.trying = l.record()
 	for range 100 {
@@ -180,7 +180,8 @@ func (l *life) append() {
 	l.fatal("Append never works")
 }
 
-// read asks for what the last Append may have stored. What is shown must stay.
+// read reads the slot of the last Append, whose outcome may be unknown. A record that
+// was shown once must stay.
 func (l *life) read() {
 	l.note("read %d", l.next)
 	recs, err := l.log.Read(l.Context(), l.next, 10)

@@ -9,7 +9,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-// TestLongFiles: what was made long by somebody else is not read into memory.
+// TestLongFiles: a file that somebody else made long is not read into memory.
 func TestLongFiles(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(t.Context(), dir, Options{})

@@ -21,16 +21,16 @@ import (
 // MaxRecord is the length of the longest record, in bytes.
 const MaxRecord = 16 << 20
 
-// Options are what a Log may be told. The zero value is ready for use.
+// Options are options of Open. The zero value is ready for use.
 type Options struct {
 	// SegmentSize is how long the files of the journal become, in bytes:
 	// between 4 KiB and 1 GiB, 64 MiB if 0. It may differ from one Open to the
 	// next.
 	SegmentSize int64
 	// AcceptLoss opens a log whose end is known to be missing, as it is, and
-	// makes that its end: what the missing records said is lost for good.
+	// makes that its end: the missing records are lost for good.
 	AcceptLoss bool
-	// Logger hears of repairs. nil: no one.
+	// Logger is told of repairs. nil: nothing is logged.
 	Logger *slog.Logger
 
 	fs disk.FS // in tests; else the operating system's

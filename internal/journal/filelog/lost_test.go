@@ -12,9 +12,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/filelog/segment"
 )
 
-// TestLostEnd: whatever of a journal is cut off or gone, wherever: it is not
-// served as if it had ended there. Of one that was not closed, what was written
-// since its last segment began cannot be missed, and nothing else.
+// TestLostEnd: if a journal is cut off anywhere, or a file of it is gone, it is not
+// served as if it had ended there. The one exception is a journal that was not
+// closed: the loss of what was written since its last segment began goes unnoticed.
 func TestLostEnd(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		disk, want := smallJournal(t, closed)
@@ -53,7 +53,8 @@ func TestLostEnd(t *testing.T) {
 	}
 }
 
-// TestAcceptLoss: who says so goes on with what is left, for good.
+// TestAcceptLoss: with AcceptLoss, a log that lost its end goes on with what is left,
+// for good.
 func TestAcceptLoss(t *testing.T) {
 	disk, want := smallJournal(t, true)
 	delete(disk.names, lastSegment(disk))
@@ -77,7 +78,7 @@ func TestAcceptLoss(t *testing.T) {
 	}
 }
 
-// TestSalvage: what is whole of a damaged log can be had, and what is not is said.
+// TestSalvage: of a damaged log, whole records are given and gaps are named.
 func TestSalvage(t *testing.T) {
 	path := t.TempDir()
 	l, err := Open(t.Context(), path, Options{SegmentSize: 4 << 10})

@@ -18,7 +18,7 @@ import (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // meta is the content of meta.json. What it says of the end of the log was true
-// when it was written, and the log only grows: one that ends before has lost its end.
+// when it was written, and the log only grows: if it ends before that, it has lost its end.
 type meta struct {
 	id    journal.ID
 	floor journal.Slot

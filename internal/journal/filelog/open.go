@@ -119,8 +119,8 @@ func explainWrite(dir string, err error) error {
 	return err
 }
 
-// recover brings the directory to where appends can go on. What it finds wrong
-// it finds before it changes anything.
+// recover brings the directory to where appends can go on. If something is wrong, it
+// returns an error before it changes anything.
 func (l *Log) recover() error {
 	m, err := readMeta(l.fs, l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -164,8 +164,8 @@ func (l *Log) recover() error {
 	return nil
 }
 
-// makeDurable makes durable whatever there is to read: the process before us may
-// have died between its write and its fdatasync, or after one that failed.
+// makeDurable makes durable all that can be read: the process before this one may
+// have died between its write and its fdatasync, or after an fdatasync that failed.
 func (l *Log) makeDurable() error {
 	path := l.tail.Segment.Path
 	if offset, torn := l.tail.Torn(); torn {
@@ -185,13 +185,13 @@ func (l *Log) makeDurable() error {
 	return nil
 }
 
-// repair is what follows a write or an fdatasync that failed. From then on the
-// page cache may show what is not on the disk, and a second fdatasync would
-// report success. So the records that share a block with the failed one, and
-// that one itself if it can be read, go into a new segment. The old one keeps
-// what is before, and whatever it shows behind that is of no account. Until
-// that has worked, nothing can be appended; Read shows what was acknowledged
-// before. The caller holds the writer's token.
+// repair is called after a write or an fdatasync that failed. From then on the page
+// cache may show what is not on the disk, and a second fdatasync would report
+// success. So repair writes into a new segment the records that share a block with
+// the failed one, and the failed record itself if it can be read. The old segment
+// keeps the records before them; its bytes after those do not matter any more.
+// Until a repair has worked, nothing can be appended, and Read shows the records that
+// were acknowledged before. The caller holds the writer's token.
 func (l *Log) repair() error {
 	if !l.tail.Suspect {
 		return nil
@@ -262,8 +262,8 @@ func (l *Log) mustBeUnborn() error {
 	return nil
 }
 
-// removeTemporary deletes what a crash kept from becoming a file. It takes up
-// space and does no other harm, so failing is no error.
+// removeTemporary deletes files that a crash left half-made. They only take up space,
+// so failing to delete one is no error.
 func (l *Log) removeTemporary() {
 	for _, dir := range []string{l.dir, l.journalDir(), l.blobs.dir} {
 		names, _ := l.fs.ReadDir(dir)

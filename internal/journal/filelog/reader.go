@@ -14,7 +14,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/filelog/segment"
 )
 
-// ErrReadOnly is the answer of a Reader to whoever asks it to write.
+// ErrReadOnly is the error of a Reader that is asked to write.
 var ErrReadOnly = errors.New("journal was opened read-only")
 
 // Reader reads the journal in a directory without taking its lock or changing

@@ -11,7 +11,7 @@ import (
 )
 
 // view is what readers see of a journal: which segments hold its slots, and which
-// slots those are. It is a value: whoever changes it makes another one.
+// slots those are. It is a value: to change it is to make another one.
 type view struct {
 	// By first slot, without gaps, at least one. Where two overlap, the later
 	// counts.

@@ -61,7 +61,7 @@ func TestSleeperDoesNotFork(t *testing.T) {
 	}
 }
 
-// TestPhantom: what an unlucky PUT left in a deleted slot is shown to nobody.
+// TestPhantom: a record that a late PUT left in a deleted slot is never read.
 func TestPhantom(t *testing.T) {
 	cfg, clock := clocked(t)
 	owner, sleeper := mustOpen(t, cfg), mustOpen(t, cfg)

@@ -136,8 +136,8 @@ func (f *floors) vouch(ctx context.Context, slot journal.Slot, oldest, newest ti
 //
 // It lists the floors from the highest ripe one that is known on: nobody deletes
 // that floor before there is a higher ripe one, and those below it say nothing
-// more. What one page of the listing says counts at once, so that a look that
-// fails half way has not been in vain. No list of floors is kept.
+// more. What one page of the listing says counts at once, so that the next look
+// goes on where one failed. No list of floors is kept.
 func (f *floors) look(ctx context.Context) (journal.Slot, error) {
 	from := f.deletable()
 	at, seen, err := f.list(ctx, from)

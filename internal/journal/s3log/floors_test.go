@@ -32,8 +32,8 @@ func TestOldFloorsAreListedOnce(t *testing.T) {
 	}
 }
 
-// TestFloorsAreListedFromWhereALookEnded: a look that fails half way has not been
-// in vain.
+// TestFloorsAreListedFromWhereALookEnded: if a look fails half way, the next one goes
+// on from there.
 func TestFloorsAreListedFromWhereALookEnded(t *testing.T) {
 	l, floors := listed(t, 20_000, time.Hour)
 	floors.broken.Store(11)
@@ -53,8 +53,8 @@ func TestFloorsAreListedFromWhereALookEnded(t *testing.T) {
 	}
 }
 
-// TestTooManyYoungFloors: floors that nobody may pass over yet, more than any
-// owner raises, cost a look a bounded number of requests.
+// TestTooManyYoungFloors: more floors than any owner raises, all of them young, cost
+// a look a bounded number of requests.
 func TestTooManyYoungFloors(t *testing.T) {
 	l, floors := listed(t, 50_000, time.Minute)
 	floors.clock.Advance(2 * realSpans.trust)

@@ -141,8 +141,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesContent: what is stored there is not for this version, or
-// not whole.
+// TestOpenRefusesContent: a journal that is of another version, or not whole, is
+// refused.
 func TestOpenRefusesContent(t *testing.T) {
 	for name, test := range map[string]struct {
 		object, content string
@@ -248,7 +248,7 @@ func TestAccounts(t *testing.T) {
 	wantRead(t, u, 1, "1", "2", "3", "4")
 	v.floors.spans, u.floors.spans = atOnce, atOnce
 	if _, err := u.Trim(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "only the journal's owner trims it") {
-		t.Errorf("Trim by who is not the owner = %v", err)
+		t.Errorf("Trim by a tenant that is not the owner = %v", err)
 	}
 	if _, err := v.Trim(t.Context(), 3); err != nil {
 		t.Errorf("Trim by the owner = %v", err)
@@ -275,7 +275,7 @@ func TestAccounts(t *testing.T) {
 }
 
 // TestStoreGoesAway: while the store is gone calls fail, and all goes on once
-// it is back; what was acknowledged before kill -9 is there.
+// it is back; records that were acknowledged before kill -9 are there.
 func TestStoreGoesAway(t *testing.T) {
 	store := gateway(t)
 	cfg := Config{Bucket: testBucket, Prefix: "outage", Endpoint: store.Endpoint(), PathStyle: true}

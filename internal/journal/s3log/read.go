@@ -91,7 +91,7 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte,
 		return nil, nil
 	}
 	if l.tail.known() < from-1 {
-		// Ahead of an empty slot, or of one that was trimmed while we looked.
+		// There is an empty slot before from, or one was trimmed while we looked.
 		floor, err := l.floors.look(ctx)
 		if err == nil && from < floor {
 			err = journal.ErrTrimmed

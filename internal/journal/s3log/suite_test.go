@@ -45,7 +45,8 @@ func TestGateway(t *testing.T) {
 	})
 }
 
-// seeds are those of the runs under random faults; one that failed is added.
+// seeds are the seeds of the runs under random faults. A seed that failed once is
+// added.
 var seeds = []uint64{1, 2}
 
 func TestMemoryWithFaults(t *testing.T) {

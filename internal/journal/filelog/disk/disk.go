@@ -18,7 +18,7 @@ type FS interface {
 	Create(name string) (File, error)
 	// Open opens a file that exists, for reading or for both.
 	Open(name string, write bool) (File, error)
-	// Rename puts a file in place of another, at once for all who look.
+	// Rename puts a file in place of another, so that every other process sees the one or the other.
 	Rename(from, to string) error
 	// Remove deletes a file.
 	Remove(name string) error

@@ -9,7 +9,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
-// scanned is what a segment turned out to hold.
+// scanned is what a scan found in a segment.
 type scanned struct {
 	// offsets are where the frames start, the first slot's first, and after
 	// them where the last one ends. Never empty.
@@ -22,13 +22,14 @@ type scanned struct {
 // end is where the next frame belongs.
 func (s scanned) end() int64 { return int64(s.offsets[len(s.offsets)-1]) }
 
-// scan reads the frames of a segment from where known ends, known being what
-// an earlier scan found, or newScan. In a segment that was the last when the
-// log was last written, until is 0: what follows the last whole frame is torn
-// if no frame starts later on, and ErrCorrupt if one does. In one with a
-// successor, until is the slot that the successor starts with: all slots
-// before it must be there, or the error is ErrCorrupt, and what follows them
-// is of no account.
+// scan reads the frames of a segment from where known ends: what an earlier scan
+// found, or newScan.
+//
+// If the segment is the last of the journal, until is 0. What follows the last whole
+// frame is then torn if no frame starts later on; if one does, the error is
+// ErrCorrupt. If the segment has a successor, until is the slot with which that
+// starts: all slots before it must be there, or the error is ErrCorrupt; the bytes
+// after them do not matter.
 func scan(r io.ReaderAt, size int64, h header, known scanned, until journal.Slot) (scanned, error) {
 	w := &window{r: r, size: min(size, math.MaxUint32)} // so that offsets fit; no segment is that large
 	out := scanned{offsets: known.offsets}

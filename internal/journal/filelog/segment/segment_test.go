@@ -60,7 +60,7 @@ func FuzzScan(f *testing.F) {
 		if until != 0 && h.first+journal.Slot(n) < journal.Slot(until) {
 			t.Fatalf("scan found %d records, fewer than there must be", n)
 		}
-		// What was found is exactly what would have been written.
+		// The records that were found encode to the same bytes.
 		again := make([]byte, HeaderSize)
 		if n > 0 {
 			copy(again, data)
@@ -74,7 +74,7 @@ func FuzzScan(f *testing.F) {
 			again = appendFrame(again, h.seed(), h.first+journal.Slot(i), rec)
 		}
 		if n > 0 && !bytes.Equal(again, data[:len(again)]) {
-			t.Fatal("what was found is not what was written")
+			t.Fatal("the records that were found encode to other bytes")
 		}
 		if until == 0 && !found.torn { // clean: nothing but zeros, and a mark at most
 			if rest := bytes.Trim(data[min(len(data), int(found.end())):], "\x00"); len(rest) > frameHeaderSize {

@@ -21,7 +21,7 @@ const (
 )
 
 // Tail is the end of the last segment, where the journal's one writer appends. It
-// has one user at a time, beside those who read the segment.
+// has one user at a time; others may read the segment meanwhile.
 type Tail struct {
 	Segment *Segment
 	// Suspect says that a write or sync failed, so that what the system shows of
@@ -64,7 +64,7 @@ func (t *Tail) Append(slot journal.Slot, rec []byte) error {
 		t.buf = appendZeros(t.buf, int(written-t.end-size))
 	}
 	if _, err := s.file.WriteAt(t.buf, t.end); err != nil {
-		// What was written of the frame is not one, and the next overwrites it.
+		// The part of the frame that was written is no frame; the next one overwrites it.
 		// A full disk says nothing about the file; any other error may be the file's.
 		t.Suspect = !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
 		return err

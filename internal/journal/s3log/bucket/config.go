@@ -42,7 +42,7 @@ type Config struct {
 	// ReadOnly opens a journal that must exist, creates and proves nothing,
 	// and refuses to change anything.
 	ReadOnly bool
-	// Logger gets what was retried, and why. Nil: nothing is logged.
+	// Logger is told of each retry, and why. nil: nothing is logged.
 	Logger *slog.Logger
 }
 

@@ -103,7 +103,7 @@ func messageOf(err error) string {
 	return rootOf(err).Error()
 }
 
-// rootOf is the innermost error: what happened, without who called whom.
+// rootOf is the innermost error: what happened, without the calls that led to it.
 func rootOf(err error) error {
 	for {
 		inner := errors.Unwrap(err)
