@@ -94,15 +94,15 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	opts := cfg.Backends
 	opts.Log, opts.Observe, opts.Authorizer = cfg.Log, g.traffic.Observe, cfg.Authorizer
-	build := connections(cfg.Source, g.traffic, opts)
+	connect := connector(cfg.Source, g.traffic, opts)
 	g.registry = newRegistry(cfg.Log, g.index, func(server *v1alpha1.RemoteAPIServer) (*connection, error) {
 		if server.Spec.Guard != (v1alpha1.Guard{}) && cfg.Core == nil {
 			return nil, errors.New("spec.guard asks for policies of the core server, and this gateway has none: start it with --core-kubeconfig")
 		}
-		return build(server)
+		return connect(server)
 	})
 	g.registry.requireConformant = cfg.RequireConformant
-	g.registry.cacheFile = cfg.CacheFile
+	g.registry.cache.file = cfg.CacheFile
 	g.registry.tell = cfg.Source.SetStatus
 	if cfg.Core != nil {
 		core, err := kubernetes.NewForConfig(cfg.Core)

@@ -21,59 +21,63 @@ import (
 )
 
 const (
-	// fetchTime is how long a server may take to tell its discovery.
-	fetchTime = 20 * time.Second
-	// retryTime is the first pause after a failure; it doubles up to the
+	// fetchTimeout is how long a server may take to answer with all its discovery.
+	fetchTimeout = 20 * time.Second
+	// retryPause is the first pause after a failed look; it doubles up to the
 	// interval between looks.
-	retryTime = 500 * time.Millisecond
-	// invalidTime is the longest pause between two attempts to make a way to a server.
-	invalidTime = 2 * time.Second
+	retryPause = 500 * time.Millisecond
+	// connectPauseMost is the longest pause between two attempts to build a connection.
+	connectPauseMost = 2 * time.Second
 )
 
-// connection is a way to a server, with what keeps its credentials fresh.
+// connection is how the gateway reaches a server.
 type connection struct {
 	backend *backend.Backend
-	handler http.Handler // forwards a caller's request
+	handler http.Handler // forwards a caller's request, within the server's limits
 	close   func()
-	renew   func(context.Context) error // nil: nothing to renew
+	renew   func(context.Context) error // keeps the credentials fresh until ctx ends; nil: they never change
 }
 
-// member is one server, and what is known of it.
+// member is one registered server, and what is known of it. Its run looks at the
+// server; everybody else only reads, and asks for a look by kick.
 type member struct {
-	server *v1alpha1.RemoteAPIServer // the registry's own, which may replace it by one that is reached alike
+	// server is the server's object. Only the registry's goroutine uses it, and
+	// replaces it if a newer one has the same connection.
+	server *v1alpha1.RemoteAPIServer
 	name   string
-	stop   context.CancelFunc
-	ring   func()
-	kicks  chan struct{} // asks for a look now; holds one
-	way    atomic.Pointer[connection]
-	gone   context.Context // ends, by leave, once the server is registered no more
-	leave  context.CancelFunc
+	stop   context.CancelFunc         // ends run
+	ring   func()                     // tells the registry of news
+	kicks  chan struct{}              // asks run for a look now; holds one
+	way    atomic.Pointer[connection] // nil until the first connection is built
+	gone   context.Context            // ends when the server is no longer registered
+	leave  context.CancelFunc         // ends gone
 
 	mu    sync.Mutex
-	found found
+	found found // guarded by mu
 }
 
-// household is what all members share.
-type household struct {
+// shared is what all members share.
+type shared struct {
 	log     *slog.Logger
-	build   func(*v1alpha1.RemoteAPIServer) (*connection, error)
+	connect func(*v1alpha1.RemoteAPIServer) (*connection, error)
 	every   time.Duration // between two looks at a server's discovery
-	wantsV2 func() bool   // somebody has asked for OpenAPI v2
-	turn    chan struct{} // whose turn it is to be checked; holds one
+	wantsV2 func() bool   // says whether somebody has asked for OpenAPI v2
+	turn    chan struct{} // held by the member that checks conformance; holds one
 }
 
-// found is what the last looks at a server brought.
+// found is what is known of a server from looking at it.
 type found struct {
-	tried    bool // looked at least once
-	document *discovery.Document
-	openAPI  *discovery.OpenAPIDocument
-	invalid  error // there is no way to the server
-	err      error // the last look failed
+	tried    bool                       // the gateway has tried to look, with success or not
+	document *discovery.Document        // its discovery; nil until a look succeeds
+	openAPI  *discovery.OpenAPIDocument // nil until it is fetched
+	invalid  error                      // why no connection can be built; nil if one can
+	err      error                      // why the last look failed; nil if it succeeded
 
-	openAPIv2 bool     // asked for OpenAPI v2 once
-	checked   *checked // nil: not yet
+	openAPIv2 bool     // the server was asked for OpenAPI v2
+	checked   *checked // of its conformance; nil until it is checked
 }
 
+// same says whether f and g tell the same.
 func (f found) same(g found) bool {
 	return f.tried == g.tried && f.openAPIv2 == g.openAPIv2 && f.checked == g.checked && f.document == g.document && f.openAPI == g.openAPI && text(f.invalid) == text(g.invalid) && text(f.err) == text(g.err)
 }
@@ -91,13 +95,14 @@ func newMember(s *v1alpha1.RemoteAPIServer, ring func()) *member {
 	return m
 }
 
+// look returns what is known.
 func (m *member) look() found {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.found
 }
 
-// note changes what is known, and rings if that is news.
+// note changes what is known, and rings if that makes a difference.
 func (m *member) note(change func(*found)) {
 	m.mu.Lock()
 	before := m.found
@@ -109,7 +114,7 @@ func (m *member) note(change func(*found)) {
 	}
 }
 
-// kick asks for a look at the server's discovery soon.
+// kick asks run for a look at the server's discovery now. It never blocks.
 func (m *member) kick() {
 	select {
 	case m.kicks <- struct{}{}:
@@ -117,18 +122,19 @@ func (m *member) kick() {
 	}
 }
 
-// run keeps the server looked at until ctx ends.
-func (m *member) run(ctx context.Context, server *v1alpha1.RemoteAPIServer, h household) {
+// run builds a connection to the server, trying until it can, and then looks at the
+// server, checks it and keeps its credentials fresh, until ctx ends.
+func (m *member) run(ctx context.Context, server *v1alpha1.RemoteAPIServer, h shared) {
 	log := h.log.With("server", server.Name)
-	way, err := h.build(server)
-	wait := invalidTime / 16
-	for said := ""; err != nil; way, err = h.build(server) {
+	way, err := h.connect(server)
+	wait := connectPauseMost / 16
+	for said := ""; err != nil; way, err = h.connect(server) {
 		if said != err.Error() {
 			log.Warn("server cannot be registered", "error", err)
 			said = err.Error()
 		}
 		m.note(func(f *found) { f.invalid, f.tried = err, true })
-		if wait = min(2*wait, invalidTime); !pause(ctx, wait, nil) {
+		if wait = min(2*wait, connectPauseMost); !pause(ctx, wait, nil) {
 			return
 		}
 	}
@@ -147,9 +153,9 @@ func (m *member) run(ctx context.Context, server *v1alpha1.RemoteAPIServer, h ho
 	}
 }
 
-// watchOver asks for the server's discovery again and again.
-func (m *member) watchOver(ctx context.Context, openAPIPath string, log *slog.Logger, h household) {
-	retry, said := retryTime, ""
+// watchOver looks at the server's discovery, and at its OpenAPI, until ctx ends.
+func (m *member) watchOver(ctx context.Context, openAPIPath string, log *slog.Logger, h shared) {
+	retry, said := retryPause, ""
 	for {
 		err := m.fetch(ctx)
 		if ctx.Err() != nil {
@@ -166,7 +172,7 @@ func (m *member) watchOver(ctx context.Context, openAPIPath string, log *slog.Lo
 		if err != nil {
 			wait, retry = retry, min(2*retry, h.every)
 		} else {
-			retry = retryTime
+			retry = retryPause
 			if err := m.fetchOpenAPI(ctx, openAPIPath, h.wantsV2()); err != nil && ctx.Err() == nil {
 				log.Debug("OpenAPI not fetched; what was known of it stays", "error", err)
 			}
@@ -177,8 +183,9 @@ func (m *member) watchOver(ctx context.Context, openAPIPath string, log *slog.Lo
 	}
 }
 
+// fetch looks at the server's discovery once, and notes what it finds.
 func (m *member) fetch(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	document, err := discovery.Fetch(ctx, m.way.Load().backend.Own(), m.look().document)
 	if name := fmt.Sprintf("%q", m.name); err != nil && !strings.Contains(err.Error(), name) {
@@ -193,8 +200,9 @@ func (m *member) fetch(ctx context.Context) error {
 	return err
 }
 
+// fetchOpenAPI does so with the server's OpenAPI.
 func (m *member) fetchOpenAPI(ctx context.Context, path string, v2 bool) error {
-	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	doc, err := discovery.FetchOpenAPI(ctx, m.way.Load().backend.Own(), path, v2, m.look().openAPI)
 	m.note(func(f *found) {
@@ -204,7 +212,7 @@ func (m *member) fetchOpenAPI(ctx context.Context, path string, v2 bool) error {
 	return err
 }
 
-// pause waits for about d, or for a kick; it says whether to go on.
+// pause waits for about d, or until kick. It returns false if ctx ended.
 func pause(ctx context.Context, d time.Duration, kick <-chan struct{}) bool {
 	timer := time.NewTimer(d*7/8 + rand.N(d/4+1))
 	defer timer.Stop()
@@ -218,12 +226,12 @@ func pause(ctx context.Context, d time.Duration, kick <-chan struct{}) bool {
 	return true
 }
 
-// renewTime is how often the gateway's own credentials are read again.
-const renewTime = 2 * time.Second
+// renewInterval is how often the gateway's own credentials are read again.
+const renewInterval = 2 * time.Second
 
-// connections make ways to servers, with the credentials that the source has
-// for them now and those that it will have.
-func connections(src source.Source, limits *traffic.Control, opts backend.Options) func(*v1alpha1.RemoteAPIServer) (*connection, error) {
+// connector returns a function that builds connections to servers, with the
+// gateway's credentials from the source.
+func connector(src source.Source, limits *traffic.Control, opts backend.Options) func(*v1alpha1.RemoteAPIServer) (*connection, error) {
 	return func(s *v1alpha1.RemoteAPIServer) (*connection, error) {
 		last, err := src.Credentials(s)
 		if err != nil {
@@ -240,29 +248,31 @@ func connections(src source.Source, limits *traffic.Control, opts backend.Option
 		}
 		limited := limits.Limit(s.Name, b, b.Endpoints()...)
 		way := &connection{backend: b, handler: limited, close: limited.Close}
-		if s.Spec.Identity.Credentials == nil {
-			return way, nil
-		}
-		way.renew = func(ctx context.Context) error {
-			log := opts.Log.With("server", s.Name)
-			failed := ""
-			for pause(ctx, renewTime, nil) {
-				next, err := src.Credentials(s)
-				if err == nil && !next.Equal(last) {
-					if secret, err = backend.NewSecret(next.CertPEM, next.KeyPEM, next.Token); err == nil {
-						held.Set(secret)
-						last = next
-						log.Info("credentials renewed")
-					}
-				}
-				if now := text(err); now != failed {
-					if failed = now; now != "" {
-						log.Warn("credentials cannot be renewed; the old ones stay", "error", err)
-					}
-				}
-			}
-			return nil
+		if s.Spec.Identity.Credentials != nil {
+			way.renew = func(ctx context.Context) error { renew(ctx, src, s, held, last, opts.Log); return nil }
 		}
 		return way, nil
+	}
+}
+
+// renew reads a server's credentials from the source again and again, and has held
+// present them if they differ from last, until ctx ends.
+func renew(ctx context.Context, src source.Source, s *v1alpha1.RemoteAPIServer, held *backend.Held, last source.Credentials, log *slog.Logger) {
+	failed := ""
+	for pause(ctx, renewInterval, nil) {
+		next, err := src.Credentials(s)
+		if err == nil && !next.Equal(last) {
+			var secret backend.Secret
+			if secret, err = backend.NewSecret(next.CertPEM, next.KeyPEM, next.Token); err == nil {
+				held.Set(secret)
+				last = next
+				log.Info("credentials renewed", "server", s.Name)
+			}
+		}
+		if now := text(err); now != failed {
+			if failed = now; now != "" {
+				log.Warn("credentials cannot be renewed; the old ones stay", "server", s.Name, "error", err)
+			}
+		}
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
-// Identity is all that a gateway makes for itself: a CA, what it serves with,
+// Identity is what a gateway makes for itself: an authority, a serving certificate,
 // and its administrator's certificate.
 type Identity struct{ CA, Serving, Admin pki.Pair }
 
-// LoadIdentity reads the identity in a folder, and makes what is missing or has
-// nearly run out. names are those that the serving certificate must cover.
+// LoadIdentity reads the identity from a folder, and makes what is missing there or
+// has nearly expired. The serving certificate must cover all names.
 func LoadIdentity(dir string, names []string) (*Identity, error) {
 	if err := privatefile.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("make folder for certificates: %w", err)

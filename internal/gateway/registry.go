@@ -19,68 +19,68 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
 )
 
-// settleTime is how long after it knows its servers a gateway waits for the
-// slow ones among them before it says who holds what.
-const settleTime = 1500 * time.Millisecond
+// startTimeout is how long a gateway that starts, and knows its servers, waits for
+// the slow ones among them before it decides which server holds which group.
+const startTimeout = 1500 * time.Millisecond
 
-// registry runs the servers that the source names, and keeps the index true.
+// registry has a member for each server that the source names, and decides which
+// server holds which group.
 //
-// One goroutine, run, decides; members only leave what they found and ring.
+// One goroutine, run, decides. Members note what they find and ring; requests read
+// the table.
 type registry struct {
-	log   *slog.Logger
-	index *discovery.Index
-	house household
-	tell  func(name string, status v1alpha1.RemoteAPIServerStatus)
-	now   func() time.Time
+	log               *slog.Logger
+	index             *discovery.Index
+	shared            shared
+	tell              func(name string, status v1alpha1.RemoteAPIServerStatus) // told of each status that differs from the object's
+	now               func() time.Time
+	requireConformant bool // servers that are not conformant get no requests
+	cache             cache
 
-	requireConformant bool
-
-	cacheFile  string
-	remembered source.Memory // in the cache file; run's own
-
-	bell   chan struct{} // rings when there is something to do; holds one ring
+	bell   chan struct{} // rings when there is something to decide; holds one
 	table  atomic.Pointer[table]
-	ready  atomic.Bool
-	kicked atomic.Int64 // when lookAgain last did, in nanoseconds
+	ready  atomic.Bool  // the table may be used: each server was asked, or startTimeout has passed
+	looked atomic.Int64 // when lookAgain last had servers looked at, in nanoseconds
 
-	mu      sync.Mutex
-	wanted  []*v1alpha1.RemoteAPIServer // nil until the source has spoken
-	members map[string]*member          // run's own
-	running sync.WaitGroup
+	members map[string]*member // by name; only run uses it
+	running sync.WaitGroup     // of members' goroutines
+
+	mu     sync.Mutex
+	wanted []*v1alpha1.RemoteAPIServer // what the source named last; nil until it has; guarded by mu
 }
 
-// table is what requests are routed by. It is never changed once made.
+// table is what requests are routed by. It never changes once it is stored.
 type table struct {
 	servers map[string]*entry
 	owned   discovery.Ownership
 }
 
-// entry is a server as requests see it.
+// entry is a server as a request sees it.
 type entry struct {
 	server   *v1alpha1.RemoteAPIServer
 	member   *member
 	status   v1alpha1.RemoteAPIServerStatus
-	withheld bool // it gets no requests: it is not known to be conformant, and has to be
+	withheld bool // it gets no requests, because it must be known to be conformant and is not
 }
 
-// holder is the server that holds a group, or nil.
+// holder returns the server that holds a group, or nil.
 func (r *registry) holder(group string) *entry {
 	table := r.table.Load()
 	return table.servers[table.owned.Holder[group]]
 }
 
-func newRegistry(log *slog.Logger, index *discovery.Index, build func(*v1alpha1.RemoteAPIServer) (*connection, error)) *registry {
+func newRegistry(log *slog.Logger, index *discovery.Index, connect func(*v1alpha1.RemoteAPIServer) (*connection, error)) *registry {
 	r := &registry{
 		log: log, index: index, now: time.Now,
-		house: household{log: log, build: build, every: 10 * time.Second, wantsV2: index.WantsOpenAPIV2, turn: make(chan struct{}, 1)},
-		tell:  func(string, v1alpha1.RemoteAPIServerStatus) {},
-		bell:  make(chan struct{}, 1), members: map[string]*member{},
+		shared: shared{log: log, connect: connect, every: 10 * time.Second, wantsV2: index.WantsOpenAPIV2, turn: make(chan struct{}, 1)},
+		tell:   func(string, v1alpha1.RemoteAPIServerStatus) {},
+		bell:   make(chan struct{}, 1), members: map[string]*member{},
 	}
 	r.table.Store(&table{servers: map[string]*entry{}})
 	return r
 }
 
-// set takes the source's word on which servers there are.
+// set replaces the servers by those that the source names now.
 func (r *registry) set(servers []*v1alpha1.RemoteAPIServer) {
 	r.mu.Lock()
 	r.wanted = append([]*v1alpha1.RemoteAPIServer{}, servers...)
@@ -88,6 +88,7 @@ func (r *registry) set(servers []*v1alpha1.RemoteAPIServer) {
 	r.ring()
 }
 
+// ring has run decide anew. It never blocks.
 func (r *registry) ring() {
 	select {
 	case r.bell <- struct{}{}:
@@ -95,13 +96,14 @@ func (r *registry) ring() {
 	}
 }
 
-// run follows the source until ctx ends, and returns when every member has.
+// run decides, at each ring and once a second, until ctx ends. It returns when the
+// goroutines of all members have ended.
 func (r *registry) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer r.running.Wait()
 	defer stop()
 	var deadline <-chan time.Time
-	// Health changes without a ring.
+	// The health of servers changes without a ring.
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -121,7 +123,7 @@ func (r *registry) run(ctx context.Context) error {
 		}
 		if deadline == nil {
 			r.index.Remember(source.Held(wanted))
-			timer := time.NewTimer(settleTime)
+			timer := time.NewTimer(startTimeout)
 			defer timer.Stop()
 			deadline = timer.C
 		}
@@ -130,7 +132,8 @@ func (r *registry) run(ctx context.Context) error {
 	}
 }
 
-// follow starts, restarts and stops members.
+// follow starts members for new servers, replaces those of servers that are reached
+// in another way, and stops those of removed servers.
 func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServer) {
 	keep := map[string]bool{}
 	for _, s := range wanted {
@@ -144,7 +147,7 @@ func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServe
 		if m != nil {
 			m.stop()
 			if m.server.UID == s.UID {
-				next.found = m.look() // what it serves stays known while it is asked again
+				next.found = m.look() // what it serves stays known while the new member looks
 				next.gone, next.leave = m.gone, m.leave
 			} else {
 				m.leave()
@@ -156,7 +159,7 @@ func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServe
 		r.members[s.Name] = next
 		ctx, cancel := context.WithCancel(ctx)
 		next.stop = cancel
-		r.running.Go(func() { next.run(ctx, s, r.house) })
+		r.running.Go(func() { next.run(ctx, s, r.shared) })
 	}
 	for name, m := range r.members {
 		if !keep[name] {
@@ -168,9 +171,9 @@ func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServe
 	}
 }
 
-// sameConnection says whether two specs reach a server in the same way, so
-// that what is connected may stay so. Whether there is a guard is part of it: a
-// gateway without a core server has no way to a guarded one.
+// sameConnection says whether two specs lead to the same connection, so that the
+// connection may stay. Whether the server is guarded counts, because a gateway
+// without a core server builds no connection to a guarded server.
 func sameConnection(a, b *v1alpha1.RemoteAPIServerSpec) bool {
 	x, y := *a, *b
 	if (x.Guard == v1alpha1.Guard{}) != (y.Guard == v1alpha1.Guard{}) {
@@ -182,7 +185,9 @@ func sameConnection(a, b *v1alpha1.RemoteAPIServerSpec) bool {
 	return equality.Semantic.DeepEqual(x, y)
 }
 
-// publish says who holds what, to requests and to whoever reads status.
+// publish decides which server holds which group, and tells requests, by the table
+// and the index, and people, by the statuses. Requests are told first, with the old
+// statuses: those take a while.
 func (r *registry) publish() {
 	members := make([]discovery.Member, 0, len(r.members))
 	withheld := map[string]bool{}
@@ -228,10 +233,10 @@ func (r *registry) publish() {
 		}
 	}
 	r.table.Store(next)
-	r.remember(next)
+	r.cache.remember(next, r.log)
 }
 
-// say tells the log of conditions that have changed.
+// say logs conditions that have changed.
 func (r *registry) say(server string, before, now []metav1.Condition) {
 	for _, c := range now {
 		if old := meta.FindStatusCondition(before, c.Type); old == nil || old.Status != c.Status || old.Reason != c.Reason {
@@ -240,9 +245,15 @@ func (r *registry) say(server string, before, now []metav1.Condition) {
 	}
 }
 
-// remember writes what is known to the cache file, if it has changed.
-func (r *registry) remember(t *table) {
-	if r.cacheFile == "" {
+// cache keeps what a gateway needs at its next start in a file.
+type cache struct {
+	file    string        // "": nowhere
+	written source.Memory // what is in the file; only the registry's run uses it
+}
+
+// remember writes the table to the file, if it has changed.
+func (c *cache) remember(t *table, log *slog.Logger) {
+	if c.file == "" {
 		return
 	}
 	memory := source.Memory{Held: t.owned.Holder}
@@ -252,16 +263,16 @@ func (r *registry) remember(t *table) {
 		memory.Servers = append(memory.Servers, s)
 	}
 	slices.SortFunc(memory.Servers, func(a, b *v1alpha1.RemoteAPIServer) int { return strings.Compare(a.Name, b.Name) })
-	if equality.Semantic.DeepEqual(memory, r.remembered) {
+	if equality.Semantic.DeepEqual(memory, c.written) {
 		return
 	}
-	if err := source.Remember(r.cacheFile, memory); err != nil {
-		r.log.Warn("what is known cannot be kept", "error", err)
+	if err := source.Remember(c.file, memory); err != nil {
+		log.Warn("what is known cannot be kept", "error", err)
 	}
-	r.remembered = memory
+	c.written = memory
 }
 
-// hasOpenAPIv2 says whether every server that answers was asked for OpenAPI v2.
+// hasOpenAPIv2 says whether each server that answers was asked for OpenAPI v2.
 func (r *registry) hasOpenAPIv2() bool {
 	for _, e := range r.table.Load().servers {
 		if f := e.member.look(); f.err == nil && f.invalid == nil && f.tried && !f.openAPIv2 {
@@ -271,11 +282,12 @@ func (r *registry) hasOpenAPIv2() bool {
 	return true
 }
 
-// lookAgain asks every server for its discovery, once a second at most: somebody
-// wants to know what there is, or a group that none is known to have.
+// lookAgain has each server's discovery looked at, at most once a second. It is
+// called if somebody wants to know what there is, or wants a group that no server is
+// known to have.
 func (r *registry) lookAgain() {
-	last, now := r.kicked.Load(), r.now().UnixNano()
-	if now-last < int64(time.Second) || !r.kicked.CompareAndSwap(last, now) {
+	last, now := r.looked.Load(), r.now().UnixNano()
+	if now-last < int64(time.Second) || !r.looked.CompareAndSwap(last, now) {
 		return
 	}
 	for _, e := range r.table.Load().servers {
@@ -283,8 +295,8 @@ func (r *registry) lookAgain() {
 	}
 }
 
-// addresses are where clients reach a server themselves: what its spec says,
-// or its first base URL without the scheme.
+// addresses returns where clients reach a server directly: what its spec says, or
+// its first base URL without the scheme.
 func addresses(spec *v1alpha1.RemoteAPIServerSpec) []metav1.ServerAddressByClientCIDR {
 	if len(spec.ServerAddressByClientCIDRs) > 0 {
 		return spec.ServerAddressByClientCIDRs

@@ -15,10 +15,10 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
-// guarded is the registry as the policies see it. It implements servers.Servers.
+// guarded implements servers.Registry: it is the registry as the policies see it.
 type guarded struct{ registry *registry }
 
-// For implements servers.Servers.
+// For implements servers.Registry.
 func (g guarded) For(group string) (servers.Server, bool) {
 	t := g.registry.table.Load()
 	e := t.servers[t.owned.Holder[group]]
@@ -33,13 +33,13 @@ func guardedServer(e *entry) servers.Server {
 	return servers.Server{Name: e.server.Name, Guard: e.server.Spec.Guard}
 }
 
-// Claims implements servers.Servers.
+// Claims implements servers.Registry.
 func (g guarded) Claims(server, group string) bool {
 	return g.registry.table.Load().owned.MayHold(server, group)
 }
 
-// Kind implements servers.Servers. A server that does not show a resource is
-// asked anew, for it may have come to be just now.
+// Kind implements servers.Registry. If the server does not show the
+// resource, it is looked at again, because the resource may be new.
 func (g guarded) Kind(name string, resource schema.GroupVersionResource) (canonical.Kind, error) {
 	e := g.registry.table.Load().servers[name]
 	if e == nil || e.member.look().document == nil {
@@ -56,12 +56,12 @@ func (g guarded) Kind(name string, resource schema.GroupVersionResource) (canoni
 	return kind, nil
 }
 
-// Names implements servers.Servers.
+// Names implements servers.Registry.
 func (g guarded) Names() []string {
 	return slices.Sorted(maps.Keys(g.registry.table.Load().servers))
 }
 
-// Client implements servers.Servers.
+// Client implements servers.Registry.
 func (g guarded) Client(name string) (*rest.Config, *http.Client, error) {
 	e := g.registry.table.Load().servers[name]
 	if e == nil {
@@ -75,8 +75,8 @@ func (g guarded) Client(name string) (*rest.Config, *http.Client, error) {
 	return config, &http.Client{Transport: config.Transport}, nil
 }
 
-// client is how Kubernetes' clients reach the server as the gateway. The host
-// is a name for messages only: the transport knows the way.
+// client is the configuration with which Kubernetes' clients reach the server as the
+// gateway. Its host is only a name for messages: the transport knows the endpoints.
 func (c *connection) client(name string) *rest.Config {
 	return &rest.Config{Host: "http://" + name, Transport: c.backend.Own(), QPS: -1}
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 )
 
-// observation is everything that a status is made of.
+// observation is what a server's status is made from.
 type observation struct {
 	server        *v1alpha1.RemoteAPIServer
 	found         found
 	health        backend.Health
 	refused       []discovery.Refusal
-	groupVersions []string // that are shown
-	held          []string // its groups
-	withheld      bool     // it is not conformant, and has to be
+	groupVersions []string // those that discovery shows as the server's
+	held          []string // the groups that it holds
+	withheld      bool     // see entry
 	now           time.Time
 }
 
@@ -40,8 +40,8 @@ func (r *registry) observe(m *member, owned discovery.Ownership, withheld bool) 
 	return o
 }
 
-// statusOf is what to say of a server, after what was said last: times of
-// transitions are kept, and a latency that has hardly changed.
+// statusOf returns a server's status. last is the status before: a condition keeps
+// the time since when it has been so, and a latency that has hardly changed stays.
 func statusOf(o observation, last v1alpha1.RemoteAPIServerStatus) v1alpha1.RemoteAPIServerStatus {
 	s := v1alpha1.RemoteAPIServerStatus{
 		ObservedGeneration: o.server.Generation,
@@ -69,9 +69,9 @@ func statusOf(o observation, last v1alpha1.RemoteAPIServerStatus) v1alpha1.Remot
 	return s
 }
 
-// groupVersions are those that are sent to the server. While nothing of it is
-// shown they are those of last in groups that it still holds: a gateway that
-// starts reads from them who held what.
+// groupVersions returns the group versions whose requests the server gets. While
+// discovery shows nothing of the server, they are those of last in groups that it
+// still holds: from them a gateway that starts learns which server held which group.
 func groupVersions(o observation, last []string) []string {
 	if o.found.document != nil && !o.withheld {
 		return o.groupVersions
@@ -111,8 +111,9 @@ func available(o observation) metav1.Condition {
 	return c
 }
 
-// unnamed are the groups that the server serves and its spec does not name. A
-// spec that names some groups and no "*" means no others, so that is no news.
+// unnamed returns the groups that the server serves and its spec does not name. If
+// the spec names some groups and not "*", the others are left out on purpose: it
+// returns none then.
 func unnamed(o observation) []string {
 	named := o.server.Spec.Groups
 	if len(named) > 0 && !slices.Contains(named, discovery.AnyGroup) {
@@ -147,7 +148,7 @@ func titles(groups []string) string {
 	return strings.Join(out, ", ")
 }
 
-// latency is the new one, to two digits, or the last if it is within half of it.
+// latency returns now to two digits, or last if the two are within a factor of 1.5.
 func latency(now time.Duration, last *metav1.Duration) *metav1.Duration {
 	if now <= 0 {
 		return last
@@ -162,7 +163,7 @@ func latency(now time.Duration, last *metav1.Duration) *metav1.Duration {
 	return &metav1.Duration{Duration: max(now.Round(step), time.Microsecond)}
 }
 
-// clip keeps a message within what a condition holds.
+// clip shortens a message to what a condition can hold.
 func clip(s string) string {
 	const most = 1024
 	if len(s) <= most {

@@ -18,22 +18,21 @@ import (
 )
 
 const (
-	// validateTime is how long the checks of one server may take.
-	validateTime = 5 * time.Minute
-	// validateEvery is how often a server is checked again, though it calls
-	// itself the same version.
-	validateEvery = 24 * time.Hour
+	// checkTimeout is how long the check of one server may take.
+	checkTimeout = 5 * time.Minute
+	// checkInterval is how often a server of the same version is checked again.
+	checkInterval = 24 * time.Hour
 )
 
-// checked is what a check of a server's conformance came to.
+// checked is the outcome of a check of a server's conformance.
 type checked struct {
 	report *conformance.Report
-	err    error // it could not be checked
+	err    error // why the server could not be checked; nil if it could
 }
 
-// validate holds the server to the conventions: when it has told its discovery
-// first, whenever it calls itself another version, and once a day. It only
-// reads. One server at a time is checked.
+// validate checks the server's conformance, by reads only: once its discovery is
+// known, whenever its version changes, and once a day. Members take turns, so that
+// one server at a time is checked.
 func (m *member) validate(ctx context.Context, server *v1alpha1.RemoteAPIServer, log *slog.Logger, turn chan struct{}) {
 	var last string
 	var due time.Time
@@ -49,7 +48,7 @@ func (m *member) validate(ctx context.Context, server *v1alpha1.RemoteAPIServer,
 			if ctx.Err() != nil {
 				return
 			}
-			last, due = string(d.Version), time.Now().Add(validateEvery)
+			last, due = string(d.Version), time.Now().Add(checkInterval)
 			if result.err != nil {
 				due = time.Now().Add(time.Minute)
 				log.Warn("conformance could not be checked", "error", result.err)
@@ -65,7 +64,7 @@ func (m *member) validate(ctx context.Context, server *v1alpha1.RemoteAPIServer,
 }
 
 func (m *member) check(ctx context.Context, server *v1alpha1.RemoteAPIServer) checked {
-	ctx, cancel := context.WithTimeout(ctx, validateTime)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	config := m.way.Load().client(server.Name)
 	way := &waverer{RoundTripper: config.Transport}
@@ -75,11 +74,11 @@ func (m *member) check(ctx context.Context, server *v1alpha1.RemoteAPIServer) ch
 	}))
 }
 
-// waverer notes that a server could not be reached or did not answer: what a
-// check finds then says nothing of the server. One goroutine uses it.
+// waverer notes whether a server could not be reached or did not answer during a
+// check: what the check found then says nothing of the server. One goroutine uses it.
 type waverer struct {
 	http.RoundTripper
-	err error // the last of them
+	err error // of the last request that was not answered; nil if all were
 }
 
 func (v *waverer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -92,7 +91,7 @@ func (v *waverer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// outcome is what a check came to that was made on this way.
+// outcome is the outcome of a check whose requests went through v.
 func (v *waverer) outcome(report *conformance.Report, err error) checked {
 	if err == nil && v.err != nil && !report.Conformant() {
 		err = fmt.Errorf("the server did not answer all the time: %w", v.err)
@@ -100,15 +99,15 @@ func (v *waverer) outcome(report *conformance.Report, err error) checked {
 	return checked{report, err}
 }
 
-// take takes the outcome of a check in. One that could not be made says nothing
-// against the verdict of the last that was.
+// take notes the outcome of a check. If the server could not be checked, the last
+// verdict stays.
 func (f *found) take(c *checked) {
 	if c.err == nil || f.checked == nil || f.checked.err != nil {
 		f.checked = c
 	}
 }
 
-// conformant is the condition of that name.
+// conformant makes the condition Conformant.
 func conformant(o observation) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionConformant, Status: metav1.ConditionUnknown}
 	switch checked := o.found.checked; {
@@ -125,7 +124,7 @@ func conformant(o observation) metav1.Condition {
 	return c
 }
 
-// admitted says whether a server may hold groups, where only conformant ones may.
+// admitted says whether the server is known to be conformant.
 func (f found) admitted() bool {
 	return f.checked != nil && f.checked.err == nil && f.checked.report.Conformant()
 }

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// State is what the gateway thinks of an endpoint.
+// State says whether an endpoint is well, as far as the gateway knows.
 type State string
 
 // The states of an endpoint.
 const (
-	Unknown State = "Unknown" // not asked yet; it gets requests
-	Healthy State = "Healthy" // it says it is ready
-	Unready State = "Unready" // it answers, and says it is not ready
-	Down    State = "Down"    // it does not answer
+	Unknown State = "Unknown" // the endpoint was not checked yet; it gets requests
+	Healthy State = "Healthy" // the endpoint says that it is ready
+	Unready State = "Unready" // the endpoint answers, and says that it is not ready
+	Down    State = "Down"    // the endpoint does not answer
 )
 
 // EndpointHealth is what is known of an endpoint.
@@ -32,12 +32,12 @@ type EndpointHealth struct {
 
 // Health is what is known of a server.
 type Health struct {
-	// Available says that some endpoint is healthy, or was not asked yet. Requests
-	// are tried even so, as long as an endpoint answers at all.
+	// Available says that some endpoint is Healthy or Unknown. If it is false,
+	// requests are still tried at endpoints that are Unready.
 	Available bool
 	// Checked says that every endpoint has been asked.
 	Checked   bool
-	LastError string        // of the first endpoint that has one, where none is healthy
+	LastError string        // of the first endpoint that has one; "" if an endpoint is healthy
 	Latency   time.Duration // of the fastest healthy endpoint
 	Endpoints []EndpointHealth
 }
@@ -46,17 +46,17 @@ type Health struct {
 type endpoint struct {
 	base *url.URL
 	hash uint64
-	kick chan struct{} // asks for a health check now; never blocks who sends
+	kick chan struct{} // asks for a health check now; holds one
 
 	mu        sync.Mutex
-	health    EndpointHealth
-	failures  int       // callers' requests failed in a row
-	ejections int       // in a row, without a good answer between
-	until     time.Time // ejected until then
+	health    EndpointHealth // guarded by mu
+	failures  int            // callers' requests that failed in a row; guarded by mu
+	ejections int            // in a row, without an answered request between; guarded by mu
+	until     time.Time      // the endpoint is ejected until then; guarded by mu
 }
 
-// ejection is how many failures in a row set an endpoint aside, for how long
-// the first time, and for how long at most; it doubles in between.
+// ejection says after how many failures in a row an endpoint is set aside, for how
+// long the first time, and for how long at most; the time doubles in between.
 type ejection struct {
 	after       int
 	first, most time.Duration
@@ -80,11 +80,10 @@ func newEndpoints(bases []*url.URL, eject ejection) *endpoints {
 	return e
 }
 
-// order is which endpoints to try for a client, best first; none if all are
-// down. A client keeps to one endpoint while it is well, so that it does not
-// see time run backwards where one replica lags another; different clients
-// spread. Endpoints that are not ready, and those ejected, serve only where
-// there is no better.
+// order returns the endpoints to try for a client, best first; none if all are
+// down. A client keeps to one endpoint while that is well: if one replica lags
+// another, the client does not see older state after newer. Different clients get
+// different endpoints. Endpoints that are unready or ejected come last.
 func (e *endpoints) order(client string, now time.Time) []*endpoint {
 	type ranked struct {
 		*endpoint
@@ -133,6 +132,13 @@ func (ep *endpoint) rank(now time.Time) int {
 	return rankGood
 }
 
+// state is the state after the last health check.
+func (ep *endpoint) state() State {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	return ep.health.State
+}
+
 // succeeded notes that a caller's request was answered.
 func (ep *endpoint) succeeded() {
 	ep.mu.Lock()
@@ -140,9 +146,9 @@ func (ep *endpoint) succeeded() {
 	ep.failures, ep.ejections, ep.until = 0, 0, time.Time{}
 }
 
-// failed notes that a caller's request was not answered, or by an error of the
-// server's own, and says whether that ejects the endpoint. The only endpoint of
-// a server is never ejected: a request that may fail beats one that must.
+// failed notes that a caller's request was not answered, or was answered by an error
+// of the server's own, and says whether that ejects the endpoint. The only endpoint
+// of a server is never ejected, because every request would fail then.
 func (e *endpoints) failed(ep *endpoint, why string, now time.Time) (ejected bool) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -157,7 +163,7 @@ func (e *endpoints) failed(ep *endpoint, why string, now time.Time) (ejected boo
 	return true
 }
 
-// span is how long an endpoint is set aside that was already so n times.
+// span is how long to set aside an endpoint that was set aside n times before.
 func (e ejection) span(n int) time.Duration {
 	d := e.first
 	for range n {
@@ -169,7 +175,7 @@ func (e ejection) span(n int) time.Duration {
 	return min(d, e.most)
 }
 
-// checked notes the outcome of a health check, and says what the state was.
+// checked notes the outcome of a health check, and returns the state before it.
 func (ep *endpoint) checked(s State, why string, latency time.Duration, now time.Time) (before State) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -181,7 +187,7 @@ func (ep *endpoint) checked(s State, why string, latency time.Duration, now time
 	return before
 }
 
-// health is a copy of what is known.
+// health returns what is known of the server.
 func (e *endpoints) health(now time.Time) Health {
 	h := Health{Checked: true}
 	for _, ep := range e.all {
@@ -205,5 +211,5 @@ func (e *endpoints) health(now time.Time) Health {
 	return h
 }
 
-// lastError is why no endpoint can be had.
+// lastError says why no endpoint can be used.
 func (e *endpoints) lastError() string { return e.health(time.Time{}).LastError }

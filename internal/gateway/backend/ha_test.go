@@ -388,7 +388,7 @@ func TestCheck(t *testing.T) {
 			spec := specOf(v1alpha1.Impersonate, api)
 			spec.Endpoints[0] += "/base"
 			b := newBackend(t, spec, tokenOnly(t, "ours"), Options{})
-			if s, why, _ := b.check(t.Context(), b.endpoints.all[0]); s != c.want || !strings.Contains(why, c.says) || c.says == "" && why != "" {
+			if s, why, _ := (&checker{backend: b, endpoint: b.endpoints.all[0]}).check(t.Context()); s != c.want || !strings.Contains(why, c.says) || c.says == "" && why != "" {
 				t.Errorf("got %s %q, want %s %q", s, why, c.want, c.says)
 			}
 		})

@@ -12,46 +12,49 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Run checks the health of every endpoint until ctx ends, and then lets go of
-// idle connections. Requests are served with or without it; without it an
-// endpoint that is down is found out by each of them.
+// Run checks the health of every endpoint until ctx ends, and then closes idle
+// connections. Requests are served without it as well; then each request has to find
+// out by itself that an endpoint is down.
 func (b *Backend) Run(ctx context.Context) error {
 	defer b.connections.close()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, ep := range b.endpoints.all {
-		g.Go(func() error { b.watchOver(ctx, ep); return nil })
+		c := &checker{backend: b, endpoint: ep}
+		g.Go(func() error { c.run(ctx); return nil })
 	}
 	return g.Wait()
 }
 
-// watchOver checks one endpoint again and again.
-func (b *Backend) watchOver(ctx context.Context, ep *endpoint) {
-	failures := 0
+// checker checks the health of one endpoint.
+type checker struct {
+	backend  *Backend
+	endpoint *endpoint
+	failures int // checks that failed in a row
+}
+
+// run checks the endpoint again and again until ctx ends.
+func (c *checker) run(ctx context.Context) {
+	b, ep := c.backend, c.endpoint
 	for {
-		state, why, latency := b.check(ctx, ep)
+		found, why, latency := c.check(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if state == Healthy {
-			failures = 0
-		} else {
-			failures++
-		}
-		state = b.settle(ep, state, failures)
+		state := c.judge(found)
 		if before := ep.checked(state, why, latency, b.opts.now()); before != state {
 			b.log.Info("endpoint state changed", "endpoint", ep.base.Host, "from", before, "to", state, "error", why)
 		}
 		b.observe(Event{Kind: Checked, Endpoint: ep.base.Host, State: state})
-		// Never at the pace of requests, however many fail.
+		// At least RetryInterval passes, however many requests fail and kick.
 		pause(ctx, b.opts.RetryInterval, nil)
-		if state == Healthy && failures == 0 {
+		if state == Healthy && c.failures == 0 {
 			pause(ctx, b.opts.CheckInterval-b.opts.RetryInterval, ep.kick)
 		}
 	}
 }
 
-// pause waits for about d, so that gateways and endpoints do not all ask at
-// once; less if ctx ends or wake wakes it.
+// pause waits for about d, at random, so that gateways do not all ask at once. It
+// ends early if ctx ends or wake has something.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(d*3/4 + rand.N(max(d/2, 1)))
 	defer timer.Stop()
@@ -62,26 +65,30 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// settle is the state after a check: one failed check does not take a healthy
-// endpoint out.
-func (b *Backend) settle(ep *endpoint, found State, failures int) State {
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	if ep.health.State == Healthy && found != Healthy && failures < b.opts.CheckFailures {
+// judge returns the state after a check. A healthy endpoint stays healthy until
+// CheckFailures checks in a row have failed.
+func (c *checker) judge(found State) State {
+	if found == Healthy {
+		c.failures = 0
+		return Healthy
+	}
+	c.failures++
+	if c.endpoint.state() == Healthy && c.failures < c.backend.opts.CheckFailures {
 		return Healthy
 	}
 	return found
 }
 
-// check asks an endpoint how it is: /readyz, or where a server has none or
-// keeps it from the gateway, /healthz, or else /version, for which any answer
-// but an error of the server's own will do.
-func (b *Backend) check(ctx context.Context, ep *endpoint) (s State, why string, latency time.Duration) {
+// check asks the endpoint how it is. It asks for /readyz; if the server has no such
+// path or forbids it, for /healthz; and then for /version, for which any answer will
+// do that is not an error of the server's own.
+func (c *checker) check(ctx context.Context) (s State, why string, latency time.Duration) {
+	b := c.backend
 	ctx, cancel := context.WithTimeout(ctx, b.opts.CheckTimeout)
 	defer cancel()
 	for _, path := range []string{"/readyz", "/healthz", "/version"} {
 		start := time.Now()
-		code, f := b.ask(ctx, ep, path)
+		code, f := c.ask(ctx, path)
 		latency = time.Since(start)
 		switch {
 		case f != nil:
@@ -96,12 +103,13 @@ func (b *Backend) check(ctx context.Context, ep *endpoint) (s State, why string,
 			return Healthy, "does not accept the gateway's own credentials (401)", latency
 		}
 	}
-	// It answers, and does not tell the gateway more.
+	// The endpoint answers, and tells the gateway no more than that.
 	return Healthy, "", latency
 }
 
-// ask gets a path of an endpoint as the gateway, and drops what it says.
-func (b *Backend) ask(ctx context.Context, ep *endpoint, path string) (int, *fault) {
+// ask gets a path as the gateway, and returns the code of the answer.
+func (c *checker) ask(ctx context.Context, path string) (int, *fault) {
+	b, ep := c.backend, c.endpoint
 	e := errand{}
 	req := (&http.Request{Method: http.MethodGet, URL: join(ep.base, &url.URL{Path: path}, false), Header: http.Header{}}).WithContext(ctx)
 	b.identifySelf(req.Header)

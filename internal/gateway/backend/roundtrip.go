@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// errand is what the ways of a request through the backend share.
+// errand says how to send a request, be it a caller's or the gateway's own.
 type errand struct {
-	client      string // who asks, for keeping to one endpoint
-	longRunning bool
-	object      bool // the answer must be an object of Kubernetes
-	keepEscapes bool // of the path
-	upgrade     string
-	passThrough bool // carries the caller's credentials, and none of the gateway's
+	client      string // the same for all requests of a client, which keep to one endpoint
+	longRunning bool   // the answer may take as long as it likes
+	object      bool   // the answer must be an object of Kubernetes
+	keepEscapes bool   // escapes in the path are sent as they came
+	upgrade     string // the protocol that the caller asks for; "": none
+	passThrough bool   // the request has the caller's credentials, and none of the gateway's
 }
 
 func (e errand) transport(b *Backend) http.RoundTripper {
@@ -32,10 +32,10 @@ func (e errand) transport(b *Backend) http.RoundTripper {
 	return conns.traced
 }
 
-// send takes a request, whose URL is relative to the server's base, to an
-// endpoint, and to another if that is safe. It is safe to repeat what only
-// reads, as long as nothing was answered, and a write whose connection never
-// came to be. The error is a fault's Status.
+// send sends a request, whose URL is relative to the server's base, to an endpoint,
+// and if that fails to another, provided that it is safe to send it twice. That is
+// safe for a read that was not answered, and for a write that never had a connection.
+// The error is a fault's Status.
 func (b *Backend) send(req *http.Request, e errand) (*http.Response, error) {
 	body := req.Body
 	read := isRead(req.Method) && e.upgrade == "" && body == nil
@@ -47,7 +47,7 @@ func (b *Backend) send(req *http.Request, e errand) (*http.Response, error) {
 		return nil, b.fail("", fault{http.StatusServiceUnavailable, NoEndpoint, "has no endpoint that answers: " + b.endpoints.lastError()})
 	}
 	if len(order) == 1 {
-		order = append(order, order[0]) // a connection may be broken that is only old
+		order = append(order, order[0]) // a second try, because an idle connection may have been closed
 	}
 	rt := e.transport(b)
 	for i, ep := range order {
@@ -86,7 +86,7 @@ func (b *Backend) send(req *http.Request, e errand) (*http.Response, error) {
 	panic("unreachable: the last try returns")
 }
 
-// unwell says whether an answer speaks of the server's own trouble.
+// unwell says whether an answer's code means that the server itself is in trouble.
 func unwell(code int) bool {
 	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }
@@ -95,7 +95,7 @@ func isRead(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// note counts a failure against an endpoint.
+// note counts a failure against an endpoint, and has it checked.
 func (b *Backend) note(ep *endpoint, f fault) {
 	if b.endpoints.failed(ep, f.message, b.opts.now()) {
 		b.log.Warn("endpoint ejected", "endpoint", ep.base.Host, "error", f.message)
@@ -107,14 +107,14 @@ func (b *Backend) note(ep *endpoint, f fault) {
 	}
 }
 
-// fail tells of a fault that ends a request.
+// fail tells observers of a fault that ends a request, and returns its Status.
 func (b *Backend) fail(endpoint string, f fault) error {
 	b.observe(Event{Kind: Failed, Endpoint: endpoint, Reason: f.reason})
 	return f.status(b.name)
 }
 
-// attempt sends a request once. A request that is not long-running must be
-// answered in time, and its body must not stall.
+// attempt sends a request once. Unless the request is long-running, its answer must
+// begin in time and must not stall. sent says that the request had a connection.
 func (b *Backend) attempt(rt http.RoundTripper, req *http.Request, e errand) (resp *http.Response, sent bool, err error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	var got atomic.Bool // a transport may still be dialling when it has given up
@@ -147,9 +147,9 @@ func (b *Backend) attempt(rt http.RoundTripper, req *http.Request, e errand) (re
 	return resp, true, nil
 }
 
-// body is an answer's, which must not stall for longer than idle while
-// somebody reads it; the time that a slow caller takes to be written to does
-// not count. No idle, no limit.
+// body is an answer's body that must not stall for longer than idle while it is
+// read. The time between two reads, in which a slow caller is written to, does not
+// count. If idle is 0, there is no limit.
 type body struct {
 	io.ReadCloser
 	ctx    context.Context
