@@ -35,7 +35,7 @@ func leftOversOf(svc *corev1.Service, l Local) (left leftOvers) {
 		}
 	}
 	if e := l.Endpoints; e != nil && svc != nil && len(svc.Spec.Selector) == 0 && svc.Annotations[v1alpha1.AnnotationSelector] != "" &&
-		(e.Labels[endpointsManagedBy] == "endpoint-controller" || e.Annotations["endpoints.kubernetes.io/last-change-trigger-time"] != "") {
+		(e.Labels[endpointslice.EndpointsManagedBy] == "endpoint-controller" || e.Annotations["endpoints.kubernetes.io/last-change-trigger-time"] != "") {
 		left.endpoints = e
 	}
 	return left
