@@ -58,6 +58,8 @@ var rules = []rule{
 	{"internal/journal/s3log", "a driver knows the contract and its service", []string{"internal/journal", "internal/journal/blobname", "internal/journal/s3log/bucket", "internal/journal/s3log/probe"}, nil},
 	{"internal/journal/s3log/bucket", "the only room that speaks to S3; knows no journal", nil, []string{"github.com/aws/..."}},
 	{"internal/journal/s3log/probe", "tries a store; knows no journal", []string{"internal/journal/s3log/bucket"}, nil},
+	{"internal/journal/sqllog", "a driver knows the contract and its service", []string{"internal/journal", "internal/journal/blobname"}, []string{"github.com/jackc/pgx/v5/...", "golang.org/x/sync/errgroup"}},
+	{"internal/journal/sqllog/pgtest", "a database for tests; knows no journal", nil, []string{"github.com/jackc/pgx/v5/..."}},
 	{"internal/journal/s3log/s3test", "a store for tests; knows no journal", nil, []string{"github.com/johannesboyne/gofakes3", "github.com/johannesboyne/gofakes3/backend/s3mem"}},
 	{"internal/sim", "runs replicas on a journal that goes wrong; tests only", nil, []string{}},
 	{"internal/notify", "hints decide nothing and know no journal", nil, nil},

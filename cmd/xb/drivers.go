@@ -11,6 +11,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
 )
 
 // driver is a kind of journal, known by the scheme of its URL.
@@ -68,6 +69,19 @@ var drivers = []driver{
 		},
 	},
 	{
+		scheme: "postgres", form: "postgres://USER@HOST/DATABASE", more: "?table=…", remote: true,
+		check: func(u *url.URL) error {
+			_, err := sqllog.ParseURL(u)
+			return err
+		},
+		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
+			return openSQL(ctx, u, opts.log, false)
+		},
+		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
+			return openSQL(ctx, u, log, true)
+		},
+	},
+	{
 		scheme: "mem", form: "mem:", more: " (lost when the process ends)",
 		open: func(context.Context, *url.URL, openOptions) (journal.Store, error) {
 			return memlog.New(memlog.Options{}).Open(), nil
@@ -82,4 +96,13 @@ func openS3(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (j
 	}
 	cfg.Logger, cfg.ReadOnly = log, readOnly
 	return s3log.Open(ctx, cfg)
+}
+
+func openSQL(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (journal.Store, error) {
+	cfg, err := sqllog.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logger, cfg.ReadOnly = log, readOnly
+	return sqllog.Open(ctx, cfg)
 }

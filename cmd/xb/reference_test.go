@@ -59,15 +59,17 @@ func describe(b *strings.Builder, cmd *cobra.Command) {
 
 func TestJournalURLs(t *testing.T) {
 	for raw, want := range map[string]string{
-		"file:///var/lib/xb":      "",
-		"s3://bucket/prefix":      "",
-		"mem:":                    "",
-		"ftp://x/y":               `scheme "ftp"`,
-		"/var/lib/xb":             "no scheme",
-		"file://relative/path":    "absolute",
-		"file:///x?fsync=no":      "absolute",
-		"s3://bu cket":            "malformed",
-		"postgres://user:pw@host": `scheme "postgres"`,
+		"file:///var/lib/xb":         "",
+		"s3://bucket/prefix":         "",
+		"mem:":                       "",
+		"ftp://x/y":                  `scheme "ftp"`,
+		"/var/lib/xb":                "no scheme",
+		"file://relative/path":       "absolute",
+		"file:///x?fsync=no":         "absolute",
+		"s3://bu cket":               "malformed",
+		"mysql://user:pw@host/db":    `scheme "mysql"`,
+		"postgres://user@host/db":    "",
+		"postgres://user:pw@host/db": "has a password",
 	} {
 		_, _, err := parseJournalURL(raw)
 		switch {

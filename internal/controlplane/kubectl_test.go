@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// kubectl works with the kubeconfig that the server wrote.
+// What people type, against the kubeconfig that the server wrote.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	s := servers(t).a

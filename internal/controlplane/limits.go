@@ -14,11 +14,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/door"
 )
 
-// maxBodies is how many bytes of request bodies may be held at once.
+// maxBodies is how many bytes of request bodies may be under way.
 const maxBodies = 256 << 20
 
-// limit bounds request bodies and watches. Upstream's priority and fairness does
-// not: it lets a request in before its body has come, and does not count watches.
+// limit bounds what upstream's priority and fairness does not: it gives out
+// places to requests whose bodies have yet to come, and none to watches.
 func limit(c *genericapiserver.Config, watches int) {
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
@@ -26,15 +26,14 @@ func limit(c *genericapiserver.Config, watches int) {
 	}
 }
 
-// bounded passes a request on once its body has come, and ends requests that make
-// no progress.
+// bounded hands on requests once their bodies are there, and ends those that do
+// not get on.
 func bounded(chain http.Handler, bodies int) http.Handler {
 	return door.Pace(door.Collect(chain, bodies, nil), door.Pacing{})
 }
 
 // shareWatches lets each user have as many long-running requests as are free in
-// all. The group system:masters, to which this server itself belongs, may have any
-// number.
+// all; system:masters, and so this server itself, as many as they like.
 func shareWatches(next http.Handler, c *genericapiserver.Config, places *door.Shares) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, known := request.RequestInfoFrom(r.Context())

@@ -1,0 +1,193 @@
+// Package pgtest runs a PostgreSQL server of a test's own, on a Unix socket. It needs
+// PostgreSQL's programs, and knows no journal.
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Server is a running PostgreSQL, reached at a Unix socket without a password.
+type Server struct {
+	dir      string
+	program  string
+	settings []string            // NAME=VALUE
+	user     *syscall.Credential // nil: the test's own
+	process  *exec.Cmd
+	log      *bytes.Buffer // read it once process has ended
+}
+
+// Start makes a database cluster and runs a server on it until the test ends. settings
+// are those of postgresql.conf, NAME=VALUE. Without PostgreSQL's programs the test is skipped, and
+// fails where CI is set.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := start(settings)
+	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "" {
+		t.Skip("PostgreSQL is not installed: its initdb was not found")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		_ = os.RemoveAll(s.dir)
+	})
+	return s
+}
+
+var shared = sync.OnceValues(func() (*Server, error) { return start(nil) })
+
+// Shared returns a server that the tests of one process share. Main stops it.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	s, err := shared()
+	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "" {
+		t.Skip("PostgreSQL is not installed: its initdb was not found")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Main runs the tests, and stops the shared server.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if s, err := shared(); err == nil {
+		s.Kill()
+		_ = os.RemoveAll(s.dir)
+	}
+	return code
+}
+
+func start(settings []string) (*Server, error) {
+	initdb, err := find("initdb")
+	if err != nil {
+		return nil, err
+	}
+	place := "/dev/shm" // memory, where there is one: syncing takes no time
+	if _, err := os.Stat(place); err != nil {
+		place = ""
+	}
+	dir, err := os.MkdirTemp(place, "pg")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, program: filepath.Join(filepath.Dir(initdb), "postgres"), settings: settings}
+	if err := s.unprivileged(); err != nil {
+		return nil, err
+	}
+	init := exec.Command(initdb, "--pgdata", s.data(), "--username", "postgres", "--auth", "trust", "--no-sync", "--encoding", "UTF8", "--locale", "C")
+	init.SysProcAttr = &syscall.SysProcAttr{Credential: s.user}
+	init.Dir = dir
+	if out, err := init.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return s, s.Restart()
+}
+
+// find looks for one of PostgreSQL's programs, also where Debian puts them.
+func find(name string) (string, error) {
+	if found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); err == nil && len(found) > 0 {
+		return found[len(found)-1], nil
+	}
+	return exec.LookPath(name)
+}
+
+// unprivileged has the server run as another user if the test is root's: PostgreSQL
+// refuses to run as root.
+func (s *Server) unprivileged() error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, _ := strconv.ParseUint(u.Uid, 10, 32) // digits, on every Unix
+		gid, _ := strconv.ParseUint(u.Gid, 10, 32)
+		s.user = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		return os.Chown(s.dir, int(uid), int(gid))
+	}
+	return errors.New("there is no user to run PostgreSQL as")
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// URL is that of a database, as user postgres. parameters are added as they are.
+func (s *Server) URL(database string, parameters ...string) string {
+	return fmt.Sprintf("postgres://postgres@/%s?%s", database, strings.Join(append([]string{"host=" + s.dir}, parameters...), "&"))
+}
+
+// Socket is the path of the server's Unix socket.
+func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
+
+// Kill ends the server at once and with no last words to the disk, as a crash does.
+// (SIGQUIT: after SIGKILL its processes would go on for a while without their parent.)
+func (s *Server) Kill() {
+	if s.process == nil {
+		return
+	}
+	_ = s.process.Process.Signal(syscall.SIGQUIT) // it may have ended
+	_ = s.process.Wait()
+	s.process = nil
+}
+
+// Restart runs the server, again after Kill, and returns once it answers.
+func (s *Server) Restart() (err error) {
+	args := []string{"-D", s.data()}
+	for _, setting := range append([]string{"listen_addresses=", "unix_socket_directories=" + s.dir, "max_connections=200"}, s.settings...) {
+		args = append(args, "-c", setting)
+	}
+	s.process, s.log = exec.Command(s.program, args...), new(bytes.Buffer)
+	s.process.SysProcAttr = &syscall.SysProcAttr{Credential: s.user, Setpgid: true, Pdeathsig: syscall.SIGQUIT}
+	s.process.Dir = s.dir
+	s.process.Stdout, s.process.Stderr = s.log, s.log
+	if err := s.process.Start(); err != nil {
+		return err
+	}
+	for range 600 {
+		var c *pgconn.PgConn
+		if c, err = pgconn.Connect(context.Background(), s.URL("postgres")); err == nil {
+			return c.Close(context.Background())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.Kill()
+	return fmt.Errorf("PostgreSQL does not answer within 30 s: %w; its log:\n%s", err, s.log)
+}
+
+// Standby makes the server one that only follows another: a read replica.
+func (s *Server) Standby(t testing.TB) {
+	t.Helper()
+	_ = s.process.Process.Signal(syscall.SIGINT) // ends it in good order
+	_ = s.process.Wait()
+	signal := filepath.Join(s.data(), "standby.signal")
+	if err := os.WriteFile(signal, nil, 0o600); err != nil { //nolint:forbidigo // for PostgreSQL, in the test's own folder
+		t.Fatal(err)
+	}
+	if s.user != nil {
+		if err := os.Chown(signal, int(s.user.Uid), int(s.user.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+}
