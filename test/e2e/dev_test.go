@@ -44,7 +44,8 @@ func childOf(t *testing.T, p *process.Process, what string) int {
 // goes on, and the command that xb dev prints starts the one again.
 func TestDevOutlivesItsServers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a folder") // with a space, which a command to paste must quote
-	p := process.Spawn(t, nil, "dev", []string{"HOME=" + t.TempDir()}, xbBinary, "dev", "--dir", dir)
+	in := withFreePorts(t)
+	p := process.Spawn(t, in, "dev", []string{"HOME=" + t.TempDir()}, xbBinary, "dev", "--dir", dir)
 	said := func(what string) string {
 		t.Helper()
 		var line string
@@ -62,7 +63,7 @@ func TestDevOutlivesItsServers(t *testing.T) {
 	use := func(account, verb string, args ...string) {
 		t.Helper()
 		args = append([]string{program.Need(t, "kubectl"), "--kubeconfig", filepath.Join(dir, "kubeconfig"), "--context", account, "--request-timeout=20s", verb}, args...)
-		if out, err := process.Run(t, nil, nil, "", args...); err != nil {
+		if out, err := process.Run(t, in, nil, "", args...); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
@@ -79,12 +80,12 @@ func TestDevOutlivesItsServers(t *testing.T) {
 			use(c.other, "create", "configmap", "without-"+c.name)
 		}
 		again := said("dev start " + c.name)
-		if out, err := process.Run(t, nil, nil, "", "sh", "-ec", again); err != nil || !strings.Contains(out, c.name+" is ready") {
+		if out, err := process.Run(t, in, nil, "", "sh", "-ec", again); err != nil || !strings.Contains(out, c.name+" is ready") {
 			t.Errorf("%s: %s, %v", again, out, err)
 		}
 		use("vendor", "create", "configmap", "with-"+c.name)
 		use("tenant", "get", "configmap", "with-"+c.name)
-		if out, err := process.Run(t, nil, nil, "", "sh", "-ec", again); err == nil || !strings.Contains(err.Error(), "is not down") {
+		if out, err := process.Run(t, in, nil, "", "sh", "-ec", again); err == nil || !strings.Contains(err.Error(), "is not down") {
 			t.Errorf("%s, once more: %s, %v; want it refused", again, out, err)
 		}
 	}
@@ -92,7 +93,7 @@ func TestDevOutlivesItsServers(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(dir, "*", "down")); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v are left; want nothing", left, err)
 	}
-	if out, err := process.Run(t, nil, nil, "", xbBinary, "dev", "start", "tenant", "--dir", dir); err == nil || !strings.Contains(err.Error(), "no xb dev runs") {
+	if out, err := process.Run(t, in, nil, "", xbBinary, "dev", "start", "tenant", "--dir", dir); err == nil || !strings.Contains(err.Error(), "no xb dev runs") {
 		t.Errorf("without an xb dev: %s, %v; want it refused", out, err)
 	}
 }

@@ -84,6 +84,16 @@ func needNamespaces(t testing.TB) {
 	process.Need(t, network.Possible())
 }
 
+// withFreePorts is a namespace in which nobody takes a port that a program has
+// just found free. Without root it is this machine.
+func withFreePorts(t testing.TB) *network.Namespace {
+	t.Helper()
+	if network.Possible() != nil {
+		return nil
+	}
+	return network.Make(t, "ports", "127.0.0.1")
+}
+
 // isolate makes the three namespaces.
 func isolate(t testing.TB) isolation {
 	t.Helper()

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,8 +23,11 @@ import (
 func definitions() ([][]byte, error) {
 	manifests := [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD}
 	files, err := filepath.Glob(filepath.Join(program.Repository(), "api", "servicesync", "v1alpha1", "*.yaml"))
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("find the definitions of service sync: %v", err)
+	if err != nil {
+		return nil, fmt.Errorf("find the definitions of service sync: %w", err)
+	}
+	if len(files) == 0 {
+		return nil, errors.New("find the definitions of service sync: there are none")
 	}
 	for _, file := range files {
 		manifest, err := os.ReadFile(file)

@@ -64,7 +64,7 @@ func (c *Cluster) NewGate() (*Gate, error) {
 	g.URL = "https://" + lis.Addr().String()
 	server := &http.Server{Handler: g, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = server.ServeTLS(lis, c.CAFile(), c.path("certs/apiserver.key")) }() // until it is closed
-	c.lab.onClose(func() { server.Close() })
+	c.lab.onClose(func() { _ = server.Close() })
 	return g, nil
 }
 

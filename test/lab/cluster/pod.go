@@ -45,7 +45,7 @@ func (c *Cluster) AddPod(ctx context.Context, namespace, name string, labels map
 			fmt.Fprint(w, name)
 		})}
 		go func() { _ = server.Serve(lis) }() // until it is closed
-		p.die = func() { server.Close() }
+		p.die = func() { _ = server.Close() }
 		c.lab.onClose(p.die)
 	}
 	return p, p.create(ctx, labels)
