@@ -140,7 +140,10 @@ var rules = []rule{
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/...", "sigs.k8s.io/yaml"}},
 
 	{"internal/servicesync", "reads and writes ordinary clusters by the Kubernetes API", []string{"api/servicesync/v1alpha1", "internal/servicesync/..."},
-		[]string{kubeAPI, apimachinery, clientGo, prometheus, "k8s.io/apiextensions-apiserver/...", "sigs.k8s.io/mcs-api/...", "sigs.k8s.io/yaml", "gopkg.in/evanphx/json-patch.v4", "golang.org/x/sync/..."}},
+		[]string{kubeAPI, apimachinery, clientGo, prometheus, "sigs.k8s.io/mcs-api/...", "golang.org/x/sync/..."}},
+	{"internal/servicesync/access", "speaks to one API, whosever it is", []string{"api/servicesync/v1alpha1", "internal/servicesync/model"},
+		[]string{kubeAPI, apimachinery, clientGo, "sigs.k8s.io/mcs-api/...", "gopkg.in/evanphx/json-patch.v4"}},
+	{"internal/servicesync/lease", "writes the own lease, and knows no peer", []string{"api/servicesync/v1alpha1", "internal/servicesync/access", "internal/servicesync/model"}, []string{apimachinery}},
 	{"internal/servicesync/model", "decides, and does nothing",
 		[]string{"api/servicesync/v1alpha1", "internal/servicesync/admission", "internal/servicesync/clusterset", "internal/servicesync/endpointslice", "internal/servicesync/mcs", "internal/servicesync/plan", "internal/servicesync/template"},
 		[]string{kubeAPI, apimachinery, "k8s.io/utils/ptr", "sigs.k8s.io/mcs-api/..."}},
@@ -158,7 +161,11 @@ var rules = []rule{
 	{"internal/servicesync/plan", "the words of a plan, for all that make or carry out one", nil, []string{kubeAPI, apimachinery}},
 	{"internal/servicesync/peers", "finds clusters and reads none of them", nil,
 		[]string{kubeAPI, apimachinery, clientGo, "github.com/fsnotify/fsnotify", "golang.org/x/sync/..."}},
+	{"internal/servicesync/preflight", "checks a cluster before the work, and does none of it", []string{"api/servicesync/v1alpha1", "internal/servicesync/access"},
+		[]string{kubeAPI, apimachinery, "k8s.io/apiextensions-apiserver/...", "sigs.k8s.io/mcs-api/...", "sigs.k8s.io/yaml", "golang.org/x/sync/..."}},
 	{"internal/servicesync/queue", "orders keys, whatever they are", nil, []string{"k8s.io/client-go/util/workqueue"}},
+	{"internal/servicesync/report", "tells people what the APIs hold, and needs no controller", []string{"api/servicesync/v1alpha1", "internal/servicesync/access", "internal/servicesync/model"}, []string{kubeAPI, apimachinery, clientGo}},
+	{"internal/servicesync/store", "a source of peers that reads the store's leases", []string{"api/servicesync/v1alpha1", "internal/servicesync/access", "internal/servicesync/peers"}, []string{kubeAPI, clientGo}},
 
 	{"internal/dev", "runs other commands of xb as processes, and serves nothing", []string{"internal/devstore", "internal/kubeconfig", "internal/privatefile"}, []string{"golang.org/x/sync/..."}},
 	{"internal/devstore", "the object store of xb dev; knows no journal", nil,

@@ -31,8 +31,10 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/kubelog"
 	"github.com/xbernetes/xbernetes/internal/servicesync"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+	"github.com/xbernetes/xbernetes/internal/servicesync/store"
 )
 
 // syncTarget is which clusters are meant, and where they publish.
@@ -192,7 +194,7 @@ func (f *syncFlags) config(fs *pflag.FlagSet, log *slog.Logger) (cfg servicesync
 	cfg = servicesync.Config{
 		CreateNamespaces: f.create, StableFor: f.stableFor, Endpoints: f.endpoints, ExportedOnly: f.exported,
 		Forget: f.forget, Lease: f.lease, Workers: f.workers,
-		Pace:    servicesync.Pace{QPS: f.qps, Burst: f.burst},
+		Pace:    access.Pace{QPS: f.qps, Burst: f.burst},
 		Version: version, Logger: log,
 	}
 	if cfg.Clusters, err = f.resolve(); err != nil {
@@ -264,7 +266,7 @@ func (f *syncFlags) leaseHolder() (string, error) {
 }
 
 // sources joins all that name peers.
-func (f *syncFlags) sources(fs *pflag.FlagSet, clusters []servicesync.Cluster, store *rest.Config, pace servicesync.Pace) (func(servicesync.Cluster, kubernetes.Interface) peers.Source, error) {
+func (f *syncFlags) sources(fs *pflag.FlagSet, clusters []access.Cluster, shared *rest.Config, pace access.Pace) (func(access.Cluster, kubernetes.Interface) peers.Source, error) {
 	files := make(map[string]string)
 	for _, p := range f.peers {
 		name, file, ok := strings.Cut(p, "=")
@@ -277,11 +279,11 @@ func (f *syncFlags) sources(fs *pflag.FlagSet, clusters []servicesync.Cluster, s
 	if len(files) > 0 {
 		common = append(common, peers.Files(files))
 	}
-	if store == nil || fs.Changed("peers") {
+	if shared == nil || fs.Changed("peers") {
 		common = append(common, peers.Folder(f.folder))
 	}
-	if store != nil {
-		found, err := servicesync.StorePeers(store, pace)
+	if shared != nil {
+		found, err := store.Peers(shared, pace)
 		if err != nil {
 			return nil, fmt.Errorf("--store: %w", err)
 		}
@@ -295,7 +297,7 @@ func (f *syncFlags) sources(fs *pflag.FlagSet, clusters []servicesync.Cluster, s
 			common = append([]peers.Source{peers.Fixed(own...)}, common...)
 		}
 	}
-	return func(_ servicesync.Cluster, kube kubernetes.Interface) peers.Source {
+	return func(_ access.Cluster, kube kubernetes.Interface) peers.Source {
 		if f.secrets {
 			return peers.Join(append([]peers.Source{peers.Secrets(kube, f.namespace)}, common...)...)
 		}
@@ -304,7 +306,7 @@ func (f *syncFlags) sources(fs *pflag.FlagSet, clusters []servicesync.Cluster, s
 }
 
 // resolve finds how to reach the clusters.
-func (f *syncTarget) resolve() ([]servicesync.Cluster, error) {
+func (f *syncTarget) resolve() ([]access.Cluster, error) {
 	if f.namespace == "" {
 		if f.namespace = os.Getenv("POD_NAMESPACE"); f.namespace == "" {
 			f.namespace = defaultSyncNamespace
@@ -313,7 +315,7 @@ func (f *syncTarget) resolve() ([]servicesync.Cluster, error) {
 	if len(f.clusters) == 0 {
 		return nil, errors.New("say which cluster this is, with --cluster NAME")
 	}
-	var clusters []servicesync.Cluster
+	var clusters []access.Cluster
 	for _, c := range f.clusters {
 		name, file, named := strings.Cut(c, "=")
 		if len(f.clusters) > 1 && !named {
@@ -329,7 +331,7 @@ func (f *syncTarget) resolve() ([]servicesync.Cluster, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find cluster %s: %w", name, err)
 		}
-		clusters = append(clusters, servicesync.Cluster{Name: name, Config: config})
+		clusters = append(clusters, access.Cluster{Name: name, Config: config})
 	}
 	return clusters, nil
 }

@@ -22,6 +22,8 @@ import (
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/kubelog"
 	"github.com/xbernetes/xbernetes/internal/servicesync"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/report"
 )
 
 func newServicesyncStatusCommand() *cobra.Command {
@@ -51,19 +53,19 @@ waits for. It reads the clusters' APIs; the controller need not run.`,
 			if err != nil {
 				return err
 			}
-			report, err := servicesync.Inspect(cmd.Context(), clusters, store, f.namespace, services)
+			found, err := report.Inspect(cmd.Context(), clusters, store, f.namespace, services)
 			if err != nil {
 				return err
 			}
 			if problems {
-				report.Services = slices.DeleteFunc(report.Services, func(s servicesync.ServiceReport) bool { return len(s.Notes)+len(s.Stale) == 0 })
+				found.Services = slices.DeleteFunc(found.Services, func(s report.Service) bool { return len(s.Notes)+len(s.Stale) == 0 })
 			}
 			if output == "json" {
 				enc := json.NewEncoder(cmd.OutOrStdout())
 				enc.SetIndent("", "  ")
-				return enc.Encode(report)
+				return enc.Encode(found)
 			}
-			return printReport(cmd.OutOrStdout(), report, time.Now())
+			return printReport(cmd.OutOrStdout(), found, time.Now())
 		},
 	}
 	f.register(cmd.Flags())
@@ -74,14 +76,14 @@ waits for. It reads the clusters' APIs; the controller need not run.`,
 }
 
 // find is resolve, where the cluster's name may be left to itself.
-func (f *syncTarget) find(cmd *cobra.Command) ([]servicesync.Cluster, error) {
+func (f *syncTarget) find(cmd *cobra.Command) ([]access.Cluster, error) {
 	if len(f.clusters) == 0 {
 		f.clusters = []string{"unknown"}
 		clusters, err := f.resolve()
 		if err != nil {
 			return nil, err
 		}
-		clusters[0].Name, err = servicesync.WhoIs(cmd.Context(), clusters[0].Config, f.namespace)
+		clusters[0].Name, err = report.WhoIs(cmd.Context(), clusters[0].Config, f.namespace)
 		return clusters, err
 	}
 	return f.resolve()
@@ -100,7 +102,7 @@ func serviceNames(args []string) ([]types.NamespacedName, error) {
 }
 
 // printReport prints tables: of clusters and their peers, and of Services.
-func printReport(out io.Writer, r *servicesync.Report, now time.Time) error {
+func printReport(out io.Writer, r *report.Report, now time.Time) error {
 	if err := printClusters(out, r.Clusters, now); err != nil {
 		return err
 	}
@@ -118,7 +120,7 @@ func printReport(out io.Writer, r *servicesync.Report, now time.Time) error {
 }
 
 // printClusters prints a line for each peer of each cluster.
-func printClusters(out io.Writer, clusters []servicesync.ClusterReport, now time.Time) error {
+func printClusters(out io.Writer, clusters []report.Cluster, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "CLUSTER\tRENEWED\tSERVICES\tPEER\tSTATE\tHEARD")
 	for _, c := range clusters {
@@ -144,7 +146,7 @@ func printClusters(out io.Writer, clusters []servicesync.ClusterReport, now time
 }
 
 // faultsOf are a cluster's own faults, and then those of its peers.
-func faultsOf(c servicesync.ClusterReport) []string {
+func faultsOf(c report.Cluster) []string {
 	faults := slices.Clone(c.Faults)
 	for _, p := range c.Peers {
 		if p.Message != "" {
@@ -165,7 +167,7 @@ func ago(t *time.Time, now time.Time) string {
 	return duration.HumanDuration(now.Sub(*t)) + " ago"
 }
 
-func printServices(out io.Writer, services []servicesync.ServiceReport) error {
+func printServices(out io.Writer, services []report.Service) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SERVICE\tCLUSTER\tROLE\tREADY IN USE\tNOTE")
 	last := ""
@@ -185,7 +187,7 @@ func printServices(out io.Writer, services []servicesync.ServiceReport) error {
 }
 
 // inUse is the ready endpoints of each cluster, its own first.
-func inUse(s servicesync.ServiceReport) string {
+func inUse(s report.Service) string {
 	var parts []string
 	for cluster, n := range s.Ready {
 		mark := ""

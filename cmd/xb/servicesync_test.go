@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
-	"github.com/xbernetes/xbernetes/internal/servicesync"
+	"github.com/xbernetes/xbernetes/internal/servicesync/report"
 )
 
 func TestNamesIn(t *testing.T) {
@@ -48,22 +48,22 @@ func TestServiceNames(t *testing.T) {
 func TestPrintReport(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	renewed := now.Add(-3 * time.Second)
-	report := &servicesync.Report{
-		Clusters: []servicesync.ClusterReport{
+	found := &report.Report{
+		Clusters: []report.Cluster{
 			{Cluster: "east", Renewed: &renewed, Complete: true, Services: 2, Peers: []v1alpha1.PeerStatus{
 				{Cluster: "north", Message: "/etc/kubeconfigs/north: is no kubeconfig: it names no cluster"},
 				{Cluster: "west", State: "Live", Heard: &metav1.MicroTime{Time: now.Add(-5 * time.Second)}},
 			}},
 			{Cluster: "west", Services: 1, Faults: []string{"pod ranges overlap: 10.0.0.0/16 here and 10.0.0.0/8 of east"}},
 		},
-		Services: []servicesync.ServiceReport{
+		Services: []report.Service{
 			{Service: "shop/pay", Cluster: "east", Role: "receiver", Ready: map[string]int{"west": 2, "south": 1}, Stale: []string{"south"}},
 			{Service: "shop/web", Cluster: "east", Role: "source", Phase: "Preparing", Ready: map[string]int{"west": 1, "east": 3}, Notes: []string{"waits for endpoints of west: 1 of 3 are ready"}},
 			{Service: "shop/web", Cluster: "west", Role: "candidate", Ready: map[string]int{}},
 		},
 	}
 	var out strings.Builder
-	if err := printReport(&out, report, now); err != nil {
+	if err := printReport(&out, found, now); err != nil {
 		t.Fatal(err)
 	}
 	// Where a line ends is not what this is about.

@@ -50,7 +50,7 @@ func conditionsOf(before []metav1.Condition, result model.Result) []metav1.Condi
 
 // sayConditions writes a Service's conditions, where they have changed.
 func (s *site) sayConditions(ctx context.Context, k types.NamespacedName, result model.Result) error {
-	found := s.pubs.of(k)
+	found := s.pubs.Of(k)
 	if len(found) == 0 {
 		return nil
 	}

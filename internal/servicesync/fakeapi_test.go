@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 )
 
 // fakeAPI is as much of a Kubernetes API as the shell speaks, in memory: objects
@@ -140,7 +142,7 @@ func typeOf(collection string) (version, kind string) {
 		version, resource, _ = strings.Cut(resource, "/")
 		version = group + "/" + version
 	}
-	for gvk, name := range kinds() {
+	for gvk, name := range access.Kinds() {
 		if name == resource {
 			return version, gvk.Kind
 		}

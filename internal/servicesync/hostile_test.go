@@ -14,8 +14,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+	"github.com/xbernetes/xbernetes/internal/servicesync/store"
 )
 
 // hostile is a peer that publishes what it likes: directly, as an API server of its
@@ -49,12 +51,12 @@ func besieged(t *testing.T, change func(*Config), test func(t *testing.T, a *fak
 		evil := hostile{newFakeAPI(t), "evil"}
 		evil.api.apply(spaces, "", "evil", `{"metadata": {"labels": {"servicesync.xbernetes.io/cluster": "evil"}}}`)
 		begin(t, evil, func(cfg *Config) {
-			found, err := StorePeers(evil.api.config(), cfg.Pace)
+			found, err := store.Peers(evil.api.config(), cfg.Pace)
 			if err != nil {
 				t.Fatal(err)
 			}
 			cfg.Store = evil.api.config()
-			cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return found }
+			cfg.Peers = func(access.Cluster, kubernetes.Interface) peers.Source { return found }
 		})
 	})
 }
@@ -255,12 +257,12 @@ func TestPeerNamespaces(t *testing.T) {
 // TestStoreNames: in a store, only those speak for a name whose namespace an
 // administrator of the store has said to be that cluster's.
 func TestStoreNames(t *testing.T) {
-	a, store := newFakeAPI(t), newFakeAPI(t)
+	a, shared := newFakeAPI(t), newFakeAPI(t)
 	a.service("shop", "web", "10.0.0.1")
-	tenant, twin, evil := hostile{store, "tenant"}, hostile{store, "twin"}, hostile{store, "evil"}
-	store.apply(spaces, "", "tenant", `{}`)
-	store.apply(spaces, "", "twin", `{"metadata": {"labels": {"servicesync.xbernetes.io/cluster": "evil"}}}`)
-	store.apply(spaces, "", "evil", `{"metadata": {"labels": {"servicesync.xbernetes.io/cluster": "evil"}}}`)
+	tenant, twin, evil := hostile{shared, "tenant"}, hostile{shared, "twin"}, hostile{shared, "evil"}
+	shared.apply(spaces, "", "tenant", `{}`)
+	shared.apply(spaces, "", "twin", `{"metadata": {"labels": {"servicesync.xbernetes.io/cluster": "evil"}}}`)
+	shared.apply(spaces, "", "evil", `{"metadata": {"labels": {"servicesync.xbernetes.io/cluster": "evil"}}}`)
 	for _, h := range []hostile{tenant, twin, evil} {
 		h.lease(h.namespace)
 		h.lease("evil")
@@ -270,12 +272,12 @@ func TestStoreNames(t *testing.T) {
 		h.publish("shop", "db", nil)
 	}
 	p := start(t, "a", a.config(), func(cfg *Config) {
-		found, err := StorePeers(store.config(), cfg.Pace)
+		found, err := store.Peers(shared.config(), cfg.Pace)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Store, cfg.Workers = store.config(), 1
-		cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return found }
+		cfg.Store, cfg.Workers = shared.config(), 1
+		cfg.Peers = func(access.Cluster, kubernetes.Interface) peers.Source { return found }
 	})
 	evil.decided(a)
 	for _, name := range []string{"api", "db"} {

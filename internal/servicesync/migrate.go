@@ -21,6 +21,8 @@ import (
 	clientretry "k8s.io/client-go/util/retry"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/lease"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
@@ -29,11 +31,11 @@ type Migration struct {
 	Service types.NamespacedName
 	// At is the cluster whose Service is annotated, and To the one that shall
 	// serve; they may be one.
-	At Cluster
+	At access.Cluster
 	To string
 
 	term *term
-	api  *api
+	api  *access.API
 }
 
 // NewMigration prepares one, as a process with that configuration would see it;
@@ -85,12 +87,12 @@ func (m *Migration) served(svc *corev1.Service) bool {
 }
 
 func (m *Migration) get(ctx context.Context) (*corev1.Service, error) {
-	svc, err := m.api.kube.CoreV1().Services(m.Service.Namespace).Get(ctx, m.Service.Name, metav1.GetOptions{})
+	svc, err := m.api.Kube.CoreV1().Services(m.Service.Namespace).Get(ctx, m.Service.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("cluster %s has no Service %s", m.At.Name, m.Service)
 	case err != nil:
-		return nil, errors.New(explain(err, "cluster "+m.At.Name))
+		return nil, errors.New(access.Explain(err, "cluster "+m.At.Name))
 	}
 	return svc, nil
 }
@@ -102,7 +104,7 @@ func (m *Migration) checkHeir(ctx context.Context) error {
 	if m.To == m.At.Name {
 		return nil
 	}
-	lease, err := newKeeper(m.term.publications, m.term.namespace, model.ClusterID(m.At.Name), m.term.cfg.Lease, m.term.log).read(ctx)
+	lease, err := lease.New(m.term.publications, m.term.namespace, model.ClusterID(m.At.Name), m.term.cfg.Lease, m.term.log).Read(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // the controller says what it waits for
 	}
@@ -129,7 +131,7 @@ func (m *Migration) Start(ctx context.Context) error {
 			return err
 		}
 		next := m.annotate(svc)
-		if _, err := m.api.apply(ctx, model.Write{Verb: model.Update, Object: next, Before: svc}); err != nil {
+		if _, err := m.api.Apply(ctx, model.Write{Verb: model.Update, Object: next, Before: svc}); err != nil {
 			return fmt.Errorf("annotate Service %s in %s: %w", m.Service, m.At.Name, err)
 		}
 		return nil
@@ -166,7 +168,7 @@ func (m *Migration) Wait(ctx context.Context, step func(Progress)) error {
 		if now.Done {
 			return nil
 		}
-		pause(ctx, watchEvery)
+		access.Pause(ctx, watchEvery)
 	}
 }
 
@@ -177,7 +179,7 @@ func (m *Migration) progress(ctx context.Context) (Progress, error) {
 	}
 	p := Progress{Role: v1alpha1.Role(svc.Annotations[v1alpha1.AnnotationRole])}
 	published := &v1alpha1.PublishedService{}
-	client, resource, err := m.term.publications.place(published)
+	client, resource, err := m.term.publications.Resource(published)
 	if err != nil {
 		return p, err
 	}
@@ -187,7 +189,7 @@ func (m *Migration) progress(ctx context.Context) (Progress, error) {
 		p.Waits = "waits for the controller of " + m.At.Name
 		return p, nil
 	case err != nil:
-		return p, errors.New(explain(err, "where "+m.At.Name+" publishes"))
+		return p, errors.New(access.Explain(err, "where "+m.At.Name+" publishes"))
 	}
 	p.Role = published.Spec.Role
 	for _, c := range published.Status.Conditions {
@@ -230,7 +232,7 @@ func (m *Migration) Preview(ctx context.Context, out io.Writer) error {
 		in.Local.Service = next
 		result := model.Decide(cfg, in)
 		for _, w := range result.Writes {
-			fmt.Fprintf(out, "%s: %s %s %s: %s\n", m.At.Name, w.Verb, kindOf(w.Object), objectName(w.Object), w.Why)
+			fmt.Fprintf(out, "%s: %s %s %s: %s\n", m.At.Name, w.Verb, access.KindOf(w.Object), access.ObjectName(w.Object), w.Why)
 			if w.Before != nil {
 				if err := printDifference(out, w.Before, w.Object); err != nil {
 					return err
@@ -252,7 +254,7 @@ func (m *Migration) Preview(ctx context.Context, out io.Writer) error {
 }
 
 func printDifference(out io.Writer, before, after model.Object) error {
-	patch, err := difference(before, after)
+	patch, err := access.Difference(before, after)
 	if err != nil {
 		return err
 	}

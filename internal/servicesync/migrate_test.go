@@ -15,8 +15,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+	"github.com/xbernetes/xbernetes/internal/servicesync/report"
 )
 
 func (f *fakeAPI) annotations(namespace, service string) map[string]string {
@@ -40,9 +42,9 @@ func TestMigrate(t *testing.T) {
 	}
 
 	cfg := Config{
-		Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Lease: time.Hour, Workers: 1, Pace: Pace{QPS: -1},
+		Clusters: []access.Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Lease: time.Hour, Workers: 1, Pace: access.Pace{QPS: -1},
 		Logger: slog.New(slog.DiscardHandler),
-		Peers: func(Cluster, kubernetes.Interface) peers.Source {
+		Peers: func(access.Cluster, kubernetes.Interface) peers.Source {
 			return peers.Fixed(peers.Peer{Name: "b", Origin: "test", Config: b.config()})
 		},
 	}
@@ -80,7 +82,7 @@ func TestMigrate(t *testing.T) {
 	b.awaitInUse("shop", "web", "10.1.0.1")
 
 	// And back, asked for where it went to.
-	cfg.Clusters = []Cluster{{Name: "b", Config: b.config()}}
+	cfg.Clusters = []access.Cluster{{Name: "b", Config: b.config()}}
 	back, err := NewMigration(cfg, keyOf("shop", "web"), "a")
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +115,8 @@ func TestMigrateToUnknownCluster(t *testing.T) {
 			a.apply(leases, "sync", "a", test.lease)
 		}
 		m, err := NewMigration(Config{
-			Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Pace: Pace{QPS: -1}, Logger: slog.New(slog.DiscardHandler),
-			Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+			Clusters: []access.Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Pace: access.Pace{QPS: -1}, Logger: slog.New(slog.DiscardHandler),
+			Peers: func(access.Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
 		}, keyOf("shop", "web"), test.to)
 		if err != nil {
 			t.Fatal(err)
@@ -139,8 +141,8 @@ func TestMigrateOvertaken(t *testing.T) {
 	a := newFakeAPI(t)
 	a.service("shop", "web", "10.0.0.1")
 	m, err := NewMigration(Config{
-		Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Pace: Pace{QPS: -1}, Logger: slog.New(slog.DiscardHandler),
-		Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+		Clusters: []access.Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Pace: access.Pace{QPS: -1}, Logger: slog.New(slog.DiscardHandler),
+		Peers: func(access.Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
 	}, keyOf("shop", "web"), "b")
 	if err != nil {
 		t.Fatal(err)
@@ -163,8 +165,8 @@ func TestProgressIsOfThisMigration(t *testing.T) {
 	a := newFakeAPI(t)
 	a.service("shop", "web", "10.0.0.1")
 	m, err := NewMigration(Config{
-		Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Pace: Pace{QPS: -1}, Logger: slog.New(slog.DiscardHandler),
-		Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+		Clusters: []access.Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Pace: access.Pace{QPS: -1}, Logger: slog.New(slog.DiscardHandler),
+		Peers: func(access.Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
 	}, keyOf("shop", "web"), "b")
 	if err != nil {
 		t.Fatal(err)
@@ -191,8 +193,8 @@ func TestProgressIsOfThisMigration(t *testing.T) {
 func TestMigrateNothing(t *testing.T) {
 	a := newFakeAPI(t)
 	m, err := NewMigration(Config{
-		Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Logger: slog.New(slog.DiscardHandler),
-		Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+		Clusters: []access.Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync", Logger: slog.New(slog.DiscardHandler),
+		Peers: func(access.Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
 	}, keyOf("shop", "web"), "b")
 	if err != nil {
 		t.Fatal(err)
@@ -212,18 +214,18 @@ func TestInspect(t *testing.T) {
 	b.awaitInUse("shop", "web", "10.0.0.1", "10.0.0.2")
 	pa.stop()
 	pb.stop()
-	report, err := Inspect(t.Context(), []Cluster{{Name: "a", Config: a.config()}, {Name: "b", Config: b.config()}}, nil, "sync", nil)
+	found, err := report.Inspect(t.Context(), []access.Cluster{{Name: "a", Config: a.config()}, {Name: "b", Config: b.config()}}, nil, "sync", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Clusters) != 2 || len(report.Services) != 2 {
-		t.Fatalf("there are %d clusters and %d Services; want 2 and 2", len(report.Clusters), len(report.Services))
+	if len(found.Clusters) != 2 || len(found.Services) != 2 {
+		t.Fatalf("there are %d clusters and %d Services; want 2 and 2", len(found.Clusters), len(found.Services))
 	}
-	at, there := report.Services[0], report.Services[1]
+	at, there := found.Services[0], found.Services[1]
 	if at.Role != v1alpha1.RoleSource || at.Ready["a"] != 2 || there.Role != v1alpha1.RoleReceiver || there.Ready["a"] != 2 {
 		t.Errorf("got %+v and %+v", at, there)
 	}
-	if name, err := WhoIs(t.Context(), b.config(), "sync"); err != nil || name != "b" {
+	if name, err := report.WhoIs(t.Context(), b.config(), "sync"); err != nil || name != "b" {
 		t.Errorf("b is said to be %q, %v", name, err)
 	}
 }
@@ -235,7 +237,7 @@ func TestPeersInSecrets(t *testing.T) {
 	b.apply(spaces, "", "shop", `{}`)
 	start(t, "a", a.config(), nil)
 	start(t, "b", b.config(), func(cfg *Config) {
-		cfg.Peers = func(_ Cluster, kube kubernetes.Interface) peers.Source {
+		cfg.Peers = func(_ access.Cluster, kube kubernetes.Interface) peers.Source {
 			return peers.Join(peers.Secrets(kube, "sync"), peers.Folder(t.TempDir()))
 		}
 	})
@@ -251,7 +253,7 @@ func TestPeersInSecrets(t *testing.T) {
 func TestCommittedWaitsForNothing(t *testing.T) {
 	a := newFakeAPI(t)
 	a.service("shop", "web", "10.0.0.1")
-	m, err := NewMigration(Config{Clusters: []Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync"}, keyOf("shop", "web"), "b")
+	m, err := NewMigration(Config{Clusters: []access.Cluster{{Name: "a", Config: a.config()}}, Namespace: "sync"}, keyOf("shop", "web"), "b")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
@@ -35,14 +36,14 @@ func (s *site) handle(ctx context.Context, k types.NamespacedName) {
 			s.queue.AddAfter(k, max(time.Until(again), time.Millisecond))
 		}
 	case ctx.Err() != nil:
-	case stale(err):
+	case access.Overtaken(err):
 		s.log.Debug("overtaken; deciding again", "service", k, "error", err)
 		s.queue.Again(k)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		s.queue.Again(k) // what is in it goes by itself
 		s.settle(k)
 	default:
-		s.log.Warn("service was not brought up to date; trying again", "service", k, "reason", explain(err, "cluster "+string(s.model.Cluster)), "error", err)
+		s.log.Warn("service was not brought up to date; trying again", "service", k, "reason", access.Explain(err, "cluster "+string(s.model.Cluster)), "error", err)
 		s.queue.Again(k)
 	}
 }
@@ -55,11 +56,11 @@ func (s *site) pass(ctx context.Context, k types.NamespacedName, now, noticed ti
 	s.note(k, in, result)
 	for _, w := range result.Writes {
 		if err := s.write(ctx, k, w); err != nil {
-			s.metrics.writes.WithLabelValues(string(s.model.Cluster), kindOf(w.Object), string(w.Verb), outcome(err)).Inc()
+			s.metrics.writes.WithLabelValues(string(s.model.Cluster), access.KindOf(w.Object), string(w.Verb), outcome(err)).Inc()
 			return time.Time{}, err
 		}
-		s.metrics.writes.WithLabelValues(string(s.model.Cluster), kindOf(w.Object), string(w.Verb), "done").Inc()
-		s.log.Debug("wrote", "service", k, "verb", w.Verb, "kind", kindOf(w.Object), "object", objectName(w.Object), "why", w.Why)
+		s.metrics.writes.WithLabelValues(string(s.model.Cluster), access.KindOf(w.Object), string(w.Verb), "done").Inc()
+		s.log.Debug("wrote", "service", k, "verb", w.Verb, "kind", access.KindOf(w.Object), "object", access.ObjectName(w.Object), "why", w.Why)
 		s.time(in, w, noticed, received)
 	}
 	// What was written may not be in view yet: then another pass comes, and says it.
@@ -94,7 +95,7 @@ func sooner(a, b time.Time) time.Time {
 }
 
 func outcome(err error) string {
-	if stale(err) {
+	if access.Overtaken(err) {
 		return "conflict"
 	}
 	return "failed"
@@ -105,21 +106,21 @@ func (s *site) input(k types.NamespacedName, now time.Time) model.Input {
 	in := model.Input{
 		Now: now, Service: k,
 		Local: model.Local{
-			Service:       s.services.get(k.Namespace, k.Name),
-			Slices:        s.slices.of(k),
-			Endpoints:     s.endpoints.get(k.Namespace, k.Name),
-			Export:        s.exports.get(k.Namespace, k.Name),
-			Import:        s.imports.get(k.Namespace, k.Name),
-			Derived:       s.services.get(k.Namespace, model.DerivedName(k)),
-			DerivedSlices: s.slices.of(types.NamespacedName{Namespace: k.Namespace, Name: model.DerivedName(k)}),
+			Service:       s.services.Get(k.Namespace, k.Name),
+			Slices:        s.slices.Of(k),
+			Endpoints:     s.endpoints.Get(k.Namespace, k.Name),
+			Export:        s.exports.Get(k.Namespace, k.Name),
+			Import:        s.imports.Get(k.Namespace, k.Name),
+			Derived:       s.services.Get(k.Namespace, model.DerivedName(k)),
+			DerivedSlices: s.slices.Of(types.NamespacedName{Namespace: k.Namespace, Name: model.DerivedName(k)}),
 		},
-		Published: model.Published{Slices: s.pubSlices.of(k)},
+		Published: model.Published{Slices: s.pubSlices.Of(k)},
 		Peers:     make(map[model.ClusterID]model.Peer),
 	}
-	if ns := s.namespaces.get("", k.Namespace); ns != nil {
+	if ns := s.namespaces.Get("", k.Namespace); ns != nil {
 		in.Local.Namespace = ns.DeletionTimestamp == nil
 	}
-	if found := s.pubs.of(k); len(found) > 0 {
+	if found := s.pubs.Of(k); len(found) > 0 {
 		in.Published.Service = found[0]
 	}
 	s.mu.Lock()
@@ -165,8 +166,8 @@ func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write)
 		count := func() { s.counted.Store(time.Now().UnixNano()) }
 		count()
 		defer count()
-		if err := s.keeper.announce(ctx, more); err != nil {
-			s.keeper.retract(more)
+		if err := s.keeper.Announce(ctx, more); err != nil {
+			s.keeper.Retract(more)
 			return fmt.Errorf("write in own lease how many services are published: %w", err)
 		}
 	}
@@ -174,10 +175,10 @@ func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write)
 	if w.Store == model.Publications {
 		store = s.publications
 	}
-	written, err := store.apply(ctx, w)
+	written, err := store.Apply(ctx, w)
 	if err != nil {
-		if more != 0 && refused(err) {
-			s.keeper.retract(more)
+		if more != 0 && access.Refused(err) {
+			s.keeper.Retract(more)
 		}
 		return err
 	}
@@ -199,8 +200,8 @@ func (s *site) recount() {
 		return
 	}
 	defer s.counting.Unlock()
-	s.keeper.set(func(spec *v1alpha1.ClusterLeaseSpec) {
-		spec.Services = int32(s.pubs.len()) //nolint:gosec // Services of one cluster
+	s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) {
+		spec.Services = int32(s.pubs.Len()) //nolint:gosec // Services of one cluster
 	})
 }
 
@@ -228,11 +229,11 @@ func (s *site) shown(w model.Write, written model.Object) func() bool {
 	}
 }
 
-func receiptOf[T model.Object](v *view[T], asked T, written model.Object) func() bool {
+func receiptOf[T model.Object](v *access.View[T], asked T, written model.Object) func() bool {
 	if w, ok := written.(T); ok && written != nil {
-		return func() bool { return v.shows(w) }
+		return func() bool { return v.Shows(w) }
 	}
-	return func() bool { return v.lacks(asked) }
+	return func() bool { return v.Lacks(asked) }
 }
 
 // caughtUp reports whether the views show all that was written for a Service.
@@ -261,7 +262,7 @@ func (s *site) caughtUp(k types.NamespacedName, now time.Time) bool {
 // ends: what was written may have been overtaken where nobody saw it.
 func (s *site) overdue(ctx context.Context) {
 	for ctx.Err() == nil {
-		pause(ctx, patience/5)
+		access.Pause(ctx, patience/5)
 		now := time.Now()
 		var late []types.NamespacedName
 		s.mu.Lock()
@@ -365,7 +366,7 @@ func (s *site) note(k types.NamespacedName, in model.Input, result model.Result)
 	}
 	for _, w := range result.Writes {
 		if w.Verb == model.Delete && w.Store == model.Own {
-			s.metrics.sweeps.WithLabelValues(own, kindOf(w.Object)).Inc()
+			s.metrics.sweeps.WithLabelValues(own, access.KindOf(w.Object)).Inc()
 		}
 	}
 	for _, e := range fresh {
@@ -417,6 +418,6 @@ func (s *site) settled() {
 	done := s.loaded && len(s.initial) == 0
 	s.mu.Unlock()
 	if done {
-		s.keeper.set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Complete = true })
+		s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Complete = true })
 	}
 }

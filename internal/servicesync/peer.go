@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
@@ -31,9 +32,9 @@ type peer struct {
 	namespace   string // of its publications
 	log         *slog.Logger
 
-	services *view[*v1alpha1.PublishedService]
-	slices   *view[*v1alpha1.PublishedSlice]
-	leases   *view[*v1alpha1.ClusterLease]
+	services *access.View[*v1alpha1.PublishedService]
+	slices   *access.View[*v1alpha1.PublishedSlice]
+	leases   *access.View[*v1alpha1.ClusterLease]
 	roll     roll // of services
 	nudged   chan struct{}
 	// turned is called, from run, when what holds for all of its Services changed.
@@ -45,19 +46,6 @@ type peer struct {
 	said   string            // of those, last
 	last   standing          // that turned was told
 	passed map[standing]bool // others that were decided on since: they held for less than turnDelay
-}
-
-// memory is what is known of a peer's lease, and outlives the reading of it.
-type memory struct {
-	heard    time.Time // when reading began, as long as no lease was read
-	read     bool      // a lease was
-	renewed  time.Time // the lease's own renewTime when it was last seen
-	duration time.Duration
-}
-
-// peering is what a memory alone says of a peer.
-func (m memory) peering() model.Peering {
-	return model.Peering{Heard: m.heard, Duration: m.duration}
 }
 
 // standing is what holds for all Services of a peer.
@@ -74,47 +62,49 @@ type peerHooks struct {
 	turned  func(id model.ClusterID, before, now standing)
 }
 
-func newPeer(id, own model.ClusterID, origin, fingerprint, namespace string, a *api, m memory, hooks peerHooks, log *slog.Logger) (*peer, error) {
+func newPeer(id, own model.ClusterID, origin, fingerprint, namespace string, a *access.API, m memory, hooks peerHooks, log *slog.Logger) (*peer, error) {
 	p := &peer{
 		id: id, own: own, origin: origin, fingerprint: fingerprint, namespace: namespace, memory: m,
 		log: log.With("peer", string(id)), faults: make(map[string]string), passed: make(map[standing]bool), nudged: make(chan struct{}, 1),
-		roll:   roll{names: make(map[string]bool)},
 		turned: func(before, now standing) { hooks.turned(id, before, now) },
 	}
 	labels := v1alpha1.LabelCluster + "=" + string(id)
 	var err error
-	if p.services, err = newView(a, &v1alpha1.PublishedService{}, viewOptions[*v1alpha1.PublishedService]{
-		namespace: namespace, labels: labels, asked: p.asked("services"),
-		service: func(s *v1alpha1.PublishedService) []types.NamespacedName {
+	if p.services, err = access.NewView(a, &v1alpha1.PublishedService{}, access.ViewOptions[*v1alpha1.PublishedService]{
+		Namespace: namespace, Labels: labels, Asked: p.asked("services"),
+		Service: func(s *v1alpha1.PublishedService) []types.NamespacedName {
 			return p.trusted(s.Spec.Cluster, s.Spec.Service)
 		},
-		slim: func(s *v1alpha1.PublishedService) {
+		Slim: func(s *v1alpha1.PublishedService) {
 			s.Status, s.Labels, s.Annotations = v1alpha1.PublishedServiceStatus{}, nil, nil
 		},
-		changed: func(s *v1alpha1.PublishedService, initial bool) {
-			hooks.changed(nameOf(s.Spec.Service), id, initial)
+		Changed: func(s *v1alpha1.PublishedService, initial bool) {
+			hooks.changed(access.ServiceOf(s.Spec.Service), id, initial)
 		},
 	}); err != nil {
 		return nil, err
 	}
-	if err := p.services.keep(&p.roll, p.nudge); err != nil {
+	if err := p.services.Follow(func(name string, there bool) {
+		p.roll.set(name, there)
+		p.nudge()
+	}); err != nil {
 		return nil, err
 	}
-	if p.slices, err = newView(a, &v1alpha1.PublishedSlice{}, viewOptions[*v1alpha1.PublishedSlice]{
-		namespace: namespace, labels: labels, asked: p.asked("slices"),
-		service: func(s *v1alpha1.PublishedSlice) []types.NamespacedName {
+	if p.slices, err = access.NewView(a, &v1alpha1.PublishedSlice{}, access.ViewOptions[*v1alpha1.PublishedSlice]{
+		Namespace: namespace, Labels: labels, Asked: p.asked("slices"),
+		Service: func(s *v1alpha1.PublishedSlice) []types.NamespacedName {
 			return p.trusted(s.Spec.Cluster, s.Spec.Service)
 		},
-		slim: func(s *v1alpha1.PublishedSlice) { s.Labels, s.Annotations = nil, nil },
-		changed: func(s *v1alpha1.PublishedSlice, initial bool) {
-			hooks.changed(nameOf(s.Spec.Service), id, initial)
+		Slim: func(s *v1alpha1.PublishedSlice) { s.Labels, s.Annotations = nil, nil },
+		Changed: func(s *v1alpha1.PublishedSlice, initial bool) {
+			hooks.changed(access.ServiceOf(s.Spec.Service), id, initial)
 		},
 	}); err != nil {
 		return nil, err
 	}
-	p.leases, err = newView(a, &v1alpha1.ClusterLease{}, viewOptions[*v1alpha1.ClusterLease]{
-		namespace: namespace, asked: p.asked("leases"),
-		changed: func(l *v1alpha1.ClusterLease, _ bool) { p.hear(l, time.Now()) },
+	p.leases, err = access.NewView(a, &v1alpha1.ClusterLease{}, access.ViewOptions[*v1alpha1.ClusterLease]{
+		Namespace: namespace, Asked: p.asked("leases"),
+		Changed: func(l *v1alpha1.ClusterLease, _ bool) { p.hear(l, time.Now()) },
 	})
 	return p, err
 }
@@ -125,17 +115,13 @@ func (p *peer) trusted(cluster string, s v1alpha1.ServiceReference) []types.Name
 	if cluster != string(p.id) {
 		return nil
 	}
-	return []types.NamespacedName{nameOf(s)}
-}
-
-func nameOf(s v1alpha1.ServiceReference) types.NamespacedName {
-	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+	return []types.NamespacedName{access.ServiceOf(s)}
 }
 
 // run reads the peer until ctx ends.
 func (p *peer) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, read := range []func(context.Context){p.services.run, p.slices.run, p.leases.run} {
+	for _, read := range []func(context.Context){p.services.Run, p.slices.Run, p.leases.Run} {
 		g.Go(func() error {
 			read(ctx)
 			return nil
@@ -169,7 +155,7 @@ func (p *peer) follow(ctx context.Context) {
 			return
 		case <-p.nudged:
 			timer.Stop()
-			pause(ctx, turnDelay)
+			access.Pause(ctx, turnDelay)
 		case <-timer.C:
 		}
 	}
@@ -198,16 +184,6 @@ func (p *peer) decided(on standing) {
 	p.mu.Unlock()
 	if odd {
 		p.nudge()
-	}
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 
@@ -247,7 +223,7 @@ func (p *peer) hear(l *v1alpha1.ClusterLease, now time.Time) {
 // asked takes note of how reading one kind of publication goes.
 func (p *peer) asked(what string) func(error) {
 	return func(err error) {
-		if why := explain(err, "peer "+string(p.id)); err == nil || why != "" {
+		if why := access.Explain(err, "peer "+string(p.id)); err == nil || why != "" {
 			p.fail(what, why)
 		}
 	}
@@ -296,10 +272,10 @@ func (p *peer) faulty() bool {
 }
 
 // lease is the peer's; nil: none was read.
-func (p *peer) lease() *v1alpha1.ClusterLease { return p.leases.get(p.namespace, string(p.id)) }
+func (p *peer) lease() *v1alpha1.ClusterLease { return p.leases.Get(p.namespace, string(p.id)) }
 
 func (p *peer) synced() bool {
-	return p.services.synced() && p.slices.synced() && p.leases.synced()
+	return p.services.Synced() && p.slices.Synced() && p.leases.Synced()
 }
 
 // peering is what the model wants to know of the peer as a whole.
@@ -327,7 +303,7 @@ func (p *peer) countedWithout(key types.NamespacedName) int {
 // published is what the peer publishes of a Service.
 func (p *peer) published(key types.NamespacedName) model.Published {
 	var found model.Published
-	if all := p.services.of(key); len(all) > 0 {
+	if all := p.services.Of(key); len(all) > 0 {
 		found.Service = all[0]
 		for _, other := range all[1:] {
 			if other.Name < found.Service.Name {
@@ -335,7 +311,7 @@ func (p *peer) published(key types.NamespacedName) model.Published {
 			}
 		}
 	}
-	found.Slices = p.slices.of(key)
+	found.Slices = p.slices.Of(key)
 	return found
 }
 

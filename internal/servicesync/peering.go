@@ -18,6 +18,7 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 )
@@ -116,7 +117,7 @@ func (s *site) setPeers(ctx context.Context, found []peers.Peer) {
 
 // startPeer begins to read a peer; whatever that meets, nobody else waits for it.
 func (s *site) startPeer(ctx context.Context, id model.ClusterID, p peers.Peer) {
-	a, err := newAPI(p.Config, s.pace, s.own.config.UserAgent)
+	a, err := access.New(p.Config, s.pace, s.own.Config.UserAgent)
 	if err != nil {
 		s.log.Warn("peer cannot be read; the others are not affected", "peer", id, "origin", p.Origin, "reason", err)
 		return
@@ -177,7 +178,7 @@ func (s *site) namePeers() {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	s.keeper.set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Peers = names })
+	s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Peers = names })
 }
 
 // peerTurned has decided anew what depends on a peer as a whole.
@@ -197,26 +198,26 @@ func (s *site) peerTurned(id model.ClusterID, before, now standing) {
 		return
 	}
 	// What is confirmed now matters only to what is here and not there.
-	lacks := func(k types.NamespacedName) bool { return len(p.services.of(k)) == 0 }
-	s.services.each(func(svc *corev1.Service) {
+	lacks := func(k types.NamespacedName) bool { return len(p.services.Of(k)) == 0 }
+	s.services.Each(func(svc *corev1.Service) {
 		// A replica goes once all peers are sure that nobody has the Service.
-		if k := key(svc); svc.Labels[v1alpha1.LabelReplica] != "" && lacks(k) && !s.published(k, gives) {
+		if k := access.KeyOf(svc); svc.Labels[v1alpha1.LabelReplica] != "" && lacks(k) && !s.published(k, gives) {
 			s.add(k, true)
 		}
 	})
-	s.imports.each(func(i *mcs.ServiceImport) {
-		if k := key(i); i.Labels[v1alpha1.LabelImport] != "" && lacks(k) && !s.published(k, exports) {
+	s.imports.Each(func(i *mcs.ServiceImport) {
+		if k := access.KeyOf(i); i.Labels[v1alpha1.LabelImport] != "" && lacks(k) && !s.published(k, exports) {
 			s.add(k, true)
 		}
 	})
-	s.pubs.each(func(own *v1alpha1.PublishedService) {
+	s.pubs.Each(func(own *v1alpha1.PublishedService) {
 		answers := slices.ContainsFunc(own.Spec.Seen, func(a v1alpha1.Seen) bool { return a.Cluster == string(id) })
-		if k := nameOf(own.Spec.Service); answers && lacks(k) {
+		if k := access.ServiceOf(own.Spec.Service); answers && lacks(k) {
 			s.add(k, true)
 		}
 	})
-	s.slices.each(func(e *discoveryv1.EndpointSlice) {
-		k := cmp.Or(labelled(e, mcs.LabelServiceName), labelled(e, discoveryv1.LabelServiceName))
+	s.slices.Each(func(e *discoveryv1.EndpointSlice) {
+		k := cmp.Or(access.Labelled(e, mcs.LabelServiceName), access.Labelled(e, discoveryv1.LabelServiceName))
 		if slices.ContainsFunc(model.Parts(e), func(part model.Part) bool {
 			return part.Cluster == "" || part.Cluster == id && !p.publishes(k, part.Slice)
 		}) {
@@ -228,7 +229,7 @@ func (s *site) peerTurned(id model.ClusterID, before, now standing) {
 // published reports whether a peer that is read publishes the Service as one
 // that is so.
 func (s *site) published(k types.NamespacedName, so func(*v1alpha1.PublishedService) bool) bool {
-	return slices.ContainsFunc(s.readings(), func(r *reading) bool { return slices.ContainsFunc(r.services.of(k), so) })
+	return slices.ContainsFunc(s.readings(), func(r *reading) bool { return slices.ContainsFunc(r.services.Of(k), so) })
 }
 
 func gives(p *v1alpha1.PublishedService) bool {
@@ -272,8 +273,6 @@ func (s *site) peerStatuses(now time.Time) []v1alpha1.PeerStatus {
 
 // Conditions of a ClusterLease.
 const (
-	// ConditionRights says whether the controller may do all that it needs to.
-	ConditionRights = "RightsGranted"
 	// ConditionRanges says whether its pods' addresses are its own.
 	ConditionRanges = "PodRangesDistinct"
 )
@@ -344,7 +343,7 @@ func (s *site) measure(ctx context.Context) {
 			s.metrics.services.WithLabelValues(own, string(r.id)).Set(float64(peering.Services))
 		}
 		s.recount()
-		pause(ctx, measured)
+		access.Pause(ctx, measured)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
@@ -21,18 +20,20 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 
-	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/lease"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+	"github.com/xbernetes/xbernetes/internal/servicesync/preflight"
 )
 
 // Config is what a process does: for which clusters, with which peers.
 type Config struct {
 	// Clusters are those that this process works for; at least one.
-	Clusters []Cluster
+	Clusters []access.Cluster
 	// Peers finds the clusters to import from. It may name a cluster's self,
 	// which is passed over there.
-	Peers func(own Cluster, kube kubernetes.Interface) peers.Source
+	Peers func(own access.Cluster, kube kubernetes.Interface) peers.Source
 	// Store is a shared API that clusters publish to, each in the namespace of its
 	// name; nil: each publishes in its own API, in Namespace.
 	Store *rest.Config
@@ -59,18 +60,10 @@ type Config struct {
 	Lease time.Duration
 	// Workers is how many Services are written at a time.
 	Workers int
-	Pace    Pace
+	Pace    access.Pace
 	Version string
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
-}
-
-// Cluster is one that a process works for.
-type Cluster struct {
-	Name   string
-	Config *rest.Config
-	// PodRanges are its pods' addresses, as CIDRs; empty: as its nodes say.
-	PodRanges []string
 }
 
 // Terms of the leader lease.
@@ -99,14 +92,14 @@ func Run(ctx context.Context, cfg Config) error {
 // term is the work for one cluster, from one election to the next.
 type term struct {
 	cfg     Config
-	cluster Cluster
+	cluster access.Cluster
 	metrics *metrics
 	log     *slog.Logger
 	// beside says that the cluster is near: compressing each event by itself costs
 	// both ends more than it spares.
 	beside bool
 
-	own, publications *api
+	own, publications *access.API
 	namespace         string // of publications
 	rights            metav1.Condition
 }
@@ -122,13 +115,13 @@ func (t *term) connect() (err error) {
 	agent := "xb-servicesync/" + t.cfg.Version + " " + t.cluster.Name
 	own := rest.CopyConfig(t.cluster.Config)
 	own.DisableCompression = own.DisableCompression || t.beside
-	if t.own, err = newAPI(own, t.cfg.Pace, agent); err != nil {
+	if t.own, err = access.New(own, t.cfg.Pace, agent); err != nil {
 		return err
 	}
 	t.publications, t.namespace = t.own, t.cfg.Namespace
 	if t.cfg.Store != nil {
 		t.namespace = t.cluster.Name
-		t.publications, err = newAPI(t.cfg.Store, t.cfg.Pace, agent)
+		t.publications, err = access.New(t.cfg.Store, t.cfg.Pace, agent)
 	}
 	return err
 }
@@ -145,7 +138,7 @@ func (t *term) run(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		why := explain(err, "cluster "+t.cluster.Name)
+		why := access.Explain(err, "cluster "+t.cluster.Name)
 		if time.Since(start) > longestRetry {
 			said, wait = "", retry
 		}
@@ -153,7 +146,7 @@ func (t *term) run(ctx context.Context) error {
 			t.log.Error("service sync stopped; it is started again and again", "reason", why, "error", err)
 			said = why
 		}
-		pause(ctx, wait)
+		access.Pause(ctx, wait)
 		wait = min(2*wait, longestRetry)
 	}
 	return nil
@@ -162,15 +155,17 @@ func (t *term) run(ctx context.Context) error {
 // hold prepares the cluster, waits to be elected, and works until it no longer
 // leads, or ctx ends.
 func (t *term) hold(ctx context.Context) error {
-	if err := t.checkServices(ctx); err != nil {
+	check := t.preflight()
+	if err := check.Services(ctx); err != nil {
 		return err
 	}
-	rights, err := t.checkRights(ctx)
+	rights, missing, err := check.Rights(ctx)
 	if err != nil {
 		return err
 	}
+	t.metrics.rights.WithLabelValues(t.cluster.Name).Set(float64(missing))
 	t.rights = rights
-	if err := t.ensureNamespace(ctx, t.own, t.cfg.Namespace, nil); err != nil {
+	if err := check.OwnNamespace(ctx, t.cfg.Namespace); err != nil {
 		return err
 	}
 	if t.cfg.Identity == "" {
@@ -180,7 +175,7 @@ func (t *term) hold(ctx context.Context) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: t.cfg.Namespace, Name: leaderName},
-			Client:     t.own.kube.CoordinationV1(),
+			Client:     t.own.Kube.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: t.cfg.Identity},
 		},
 		LeaseDuration: leaderTerm, RenewDeadline: leaderRenew, RetryPeriod: leaderRetry,
@@ -227,18 +222,24 @@ func (t *term) lead(ctx context.Context) error {
 	gauge := t.metrics.leading.WithLabelValues(t.cluster.Name)
 	gauge.Set(1)
 	defer gauge.Set(0)
-	if err := t.prepare(ctx); err != nil {
+	check := t.preflight()
+	if err := check.Types(ctx); err != nil {
 		return err
+	}
+	if check.Shared {
+		if err := check.StoreNamespace(ctx); err != nil {
+			return err
+		}
 	}
 	s, err := t.site(ctx)
 	if err != nil {
 		return err
 	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: t.own.kube.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: t.own.Kube.CoreV1().Events("")})
 	defer broadcaster.Shutdown()
-	s.recorder = broadcaster.NewRecorder(t.own.scheme, corev1.EventSource{Component: fieldManager})
-	t.log.Info("working for cluster", "name", t.cluster.Name, "server", t.own.config.Host, "publishes", t.publications.config.Host, "namespace", t.namespace)
+	s.recorder = broadcaster.NewRecorder(t.own.Scheme, corev1.EventSource{Component: access.FieldManager})
+	t.log.Info("working for cluster", "name", t.cluster.Name, "server", t.own.Config.Host, "publishes", t.publications.Config.Host, "namespace", t.namespace)
 	err = s.run(ctx)
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -248,23 +249,23 @@ func (t *term) lead(ctx context.Context) error {
 
 // site is the cluster as the model and the peers are configured for it.
 func (t *term) site(ctx context.Context) (*site, error) {
-	pods, services := t.podRanges(ctx), t.serviceRanges(ctx)
+	addresses := preflight.ReadAddresses(ctx, t.own, t.cluster.PodRanges, t.log)
 	s, err := newSite(&site{
 		model: model.Config{
 			Cluster: model.ClusterID(t.cluster.Name), Namespace: t.namespace, Scope: t.cfg.Scope,
-			CreateNamespaces: t.cfg.CreateNamespaces, Families: t.families(ctx, services), MinReady: t.cfg.MinReady,
+			CreateNamespaces: t.cfg.CreateNamespaces, Families: addresses.Families, MinReady: t.cfg.MinReady,
 			StableFor: t.cfg.StableFor, Endpoints: t.cfg.Endpoints, ExportedOnly: t.cfg.ExportedOnly,
-			Trust: t.cfg.Trust, Carry: t.cfg.Carry, Reserved: slices.Concat(pods, services, t.serverAddresses(ctx)),
+			Trust: t.cfg.Trust, Carry: t.cfg.Carry, Reserved: slices.Concat(addresses.Pods, addresses.Services, addresses.Servers),
 		},
-		own: t.own, publications: t.publications, source: t.cfg.Peers(t.cluster, t.own.kube), pace: t.cfg.Pace,
+		own: t.own, publications: t.publications, source: t.cfg.Peers(t.cluster, t.own.Kube), pace: t.cfg.Pace,
 		namespace: t.cfg.Namespace, workers: t.cfg.Workers, log: t.log, metrics: t.metrics,
-		conditions: []metav1.Condition{t.rights}, podRanges: listRanges(pods), forgotten: forgotten(t.cfg.Forget),
+		conditions: []metav1.Condition{t.rights}, podRanges: addresses.ForLease(), forgotten: forgotten(t.cfg.Forget),
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.keeper = newKeeper(t.publications, t.namespace, s.model.Cluster, t.cfg.Lease, t.log)
-	s.keeper.peers, s.keeper.conditions = s.peerStatuses, s.leaseConditions
+	s.keeper = lease.New(t.publications, t.namespace, s.model.Cluster, t.cfg.Lease, t.log)
+	s.keeper.Peers, s.keeper.Conditions = s.peerStatuses, s.leaseConditions
 	return s, nil
 }
 
@@ -276,43 +277,10 @@ func forgotten(names []string) map[model.ClusterID]bool {
 	return m
 }
 
-// prepare sees to what the work needs: types, and a namespace to publish in.
-func (t *term) prepare(ctx context.Context) error {
-	if err := t.ensureTypes(ctx); err != nil {
-		return err
+// preflight is the cluster as it is checked before the work.
+func (t *term) preflight() *preflight.Cluster {
+	return &preflight.Cluster{
+		Own: t.own, Publications: t.publications, Namespace: t.namespace, Shared: t.cfg.Store != nil,
+		CreateNamespaces: t.cfg.CreateNamespaces, Endpoints: t.cfg.Endpoints, Log: t.log,
 	}
-	if t.cfg.Store == nil {
-		return nil
-	}
-	mark := map[string]string{v1alpha1.LabelCluster: t.namespace} // see StorePeers
-	return t.ensureNamespace(ctx, t.publications, t.namespace, mark)
-}
-
-// ensureNamespace creates a namespace of this controller's own. One that is there is
-// left as it is: its labels are for its administrators to say.
-func (t *term) ensureNamespace(ctx context.Context, a *api, name string, labels map[string]string) error {
-	found, err := a.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		for k, v := range labels {
-			if found.Labels[k] != v {
-				t.log.Warn("a namespace lacks the label that has other clusters read it; have an administrator of the store set it", "namespace", name, "label", k+"="+v, "server", a.config.Host)
-			}
-		}
-		return nil
-	}
-	if apierrors.IsForbidden(err) {
-		return nil // whether it is there will be seen
-	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("get namespace %s of %s: %w", name, a.config.Host, err)
-	}
-	_, err = a.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{FieldManager: fieldManager})
-	if apierrors.IsForbidden(err) {
-		t.log.Warn("a namespace is missing and may not be created here; have somebody create it", "namespace", name, "server", a.config.Host)
-		return nil
-	}
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create namespace %s in %s, or have somebody create it: %w", name, a.config.Host, err)
-	}
-	return nil
 }

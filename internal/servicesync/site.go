@@ -20,6 +20,8 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/lease"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 	"github.com/xbernetes/xbernetes/internal/servicesync/queue"
@@ -29,10 +31,10 @@ import (
 // there. All that it knows is read from the clusters' APIs.
 type site struct {
 	model        model.Config
-	own          *api
-	publications *api
+	own          *access.API
+	publications *access.API
 	source       peers.Source
-	pace         Pace
+	pace         access.Pace
 	namespace    string // where peers publish that say nothing else
 	workers      int
 	log          *slog.Logger
@@ -42,17 +44,17 @@ type site struct {
 	forgotten    map[model.ClusterID]bool
 	conditions   []metav1.Condition // found before the start
 
-	services   *view[*corev1.Service]
-	slices     *view[*discoveryv1.EndpointSlice]
-	namespaces *view[*corev1.Namespace]
-	endpoints  *view[*corev1.Endpoints] //nolint:staticcheck // deprecated, and written on request
-	exports    *view[*mcs.ServiceExport]
-	imports    *view[*mcs.ServiceImport]
-	pubs       *view[*v1alpha1.PublishedService]
-	pubSlices  *view[*v1alpha1.PublishedSlice]
+	services   *access.View[*corev1.Service]
+	slices     *access.View[*discoveryv1.EndpointSlice]
+	namespaces *access.View[*corev1.Namespace]
+	endpoints  *access.View[*corev1.Endpoints] //nolint:staticcheck // deprecated, and written on request
+	exports    *access.View[*mcs.ServiceExport]
+	imports    *access.View[*mcs.ServiceImport]
+	pubs       *access.View[*v1alpha1.PublishedService]
+	pubSlices  *access.View[*v1alpha1.PublishedSlice]
 
 	queue    *queue.Queue[types.NamespacedName]
-	keeper   *keeper
+	keeper   *lease.Keeper
 	counting sync.RWMutex // held for reading while a publication is counted and written
 	counted  atomic.Int64 // when that was last, in Unix nanoseconds
 
@@ -115,40 +117,40 @@ func newSite(s *site) (*site, error) {
 
 func (s *site) watchOwn() (err error) {
 	asked := func() func(error) { return s.saidOnce("own cluster cannot be read", "own cluster") }
-	if s.services, err = newView(s.own, &corev1.Service{}, viewOptions[*corev1.Service]{
-		asked: asked(),
-		slim:  func(svc *corev1.Service) { svc.Status = corev1.ServiceStatus{} },
-		changed: func(svc *corev1.Service, initial bool) {
-			s.ownChanged(initial, key(svc), labelled(svc, v1alpha1.LabelImport), labelled(svc, mcs.LabelServiceName))
+	if s.services, err = access.NewView(s.own, &corev1.Service{}, access.ViewOptions[*corev1.Service]{
+		Asked: asked(),
+		Slim:  func(svc *corev1.Service) { svc.Status = corev1.ServiceStatus{} },
+		Changed: func(svc *corev1.Service, initial bool) {
+			s.ownChanged(initial, access.KeyOf(svc), access.Labelled(svc, v1alpha1.LabelImport), access.Labelled(svc, mcs.LabelServiceName))
 		},
 	}); err != nil {
 		return err
 	}
-	if s.slices, err = newView(s.own, &discoveryv1.EndpointSlice{}, viewOptions[*discoveryv1.EndpointSlice]{
-		asked: asked(),
-		service: func(e *discoveryv1.EndpointSlice) []types.NamespacedName {
-			return []types.NamespacedName{labelled(e, discoveryv1.LabelServiceName)}
+	if s.slices, err = access.NewView(s.own, &discoveryv1.EndpointSlice{}, access.ViewOptions[*discoveryv1.EndpointSlice]{
+		Asked: asked(),
+		Service: func(e *discoveryv1.EndpointSlice) []types.NamespacedName {
+			return []types.NamespacedName{access.Labelled(e, discoveryv1.LabelServiceName)}
 		},
-		changed: func(e *discoveryv1.EndpointSlice, initial bool) {
-			s.ownChanged(initial, labelled(e, discoveryv1.LabelServiceName), labelled(e, v1alpha1.LabelService), labelled(e, mcs.LabelServiceName))
+		Changed: func(e *discoveryv1.EndpointSlice, initial bool) {
+			s.ownChanged(initial, access.Labelled(e, discoveryv1.LabelServiceName), access.Labelled(e, v1alpha1.LabelService), access.Labelled(e, mcs.LabelServiceName))
 		},
 	}); err != nil {
 		return err
 	}
-	if s.namespaces, err = newView(s.own, &corev1.Namespace{}, viewOptions[*corev1.Namespace]{
-		asked:   asked(),
-		changed: s.namespaceChanged,
+	if s.namespaces, err = access.NewView(s.own, &corev1.Namespace{}, access.ViewOptions[*corev1.Namespace]{
+		Asked:   asked(),
+		Changed: s.namespaceChanged,
 	}); err != nil {
 		return err
 	}
-	s.endpoints, err = newView(s.own, &corev1.Endpoints{}, viewOptions[*corev1.Endpoints]{ //nolint:staticcheck // as above
-		asked: asked(),
-		slim: func(e *corev1.Endpoints) { //nolint:staticcheck // as above
+	s.endpoints, err = access.NewView(s.own, &corev1.Endpoints{}, access.ViewOptions[*corev1.Endpoints]{ //nolint:staticcheck // as above
+		Asked: asked(),
+		Slim: func(e *corev1.Endpoints) { //nolint:staticcheck // as above
 			if e.Labels[discoveryv1.LabelSkipMirror] == "" {
 				e.Subsets = nil // Kubernetes' own: that it is there is all that matters
 			}
 		},
-		changed: s.endpointsChanged,
+		Changed: s.endpointsChanged,
 	})
 	return err
 }
@@ -157,9 +159,9 @@ func (s *site) watchOwn() (err error) {
 // behind. Those that Kubernetes keeps for a selector say nothing that their
 // slices do not.
 func (s *site) endpointsChanged(e *corev1.Endpoints, initial bool) { //nolint:staticcheck // as above
-	svc := s.services.get(e.Namespace, e.Name)
+	svc := s.services.Get(e.Namespace, e.Name)
 	if e.Labels[discoveryv1.LabelSkipMirror] != "" || svc != nil && len(svc.Spec.Selector) == 0 {
-		s.ownChanged(initial, key(e))
+		s.ownChanged(initial, access.KeyOf(e))
 	}
 }
 
@@ -168,21 +170,25 @@ func (s *site) watchPublications() (err error) {
 		return s.saidOnce("own publications cannot be read", "where this cluster publishes")
 	}
 	labels := v1alpha1.LabelCluster + "=" + string(s.model.Cluster)
-	if s.pubs, err = newView(s.publications, &v1alpha1.PublishedService{}, viewOptions[*v1alpha1.PublishedService]{
-		namespace: s.model.Namespace, labels: labels, asked: asked(),
-		service: func(p *v1alpha1.PublishedService) []types.NamespacedName {
-			return []types.NamespacedName{nameOf(p.Spec.Service)}
+	if s.pubs, err = access.NewView(s.publications, &v1alpha1.PublishedService{}, access.ViewOptions[*v1alpha1.PublishedService]{
+		Namespace: s.model.Namespace, Labels: labels, Asked: asked(),
+		Service: func(p *v1alpha1.PublishedService) []types.NamespacedName {
+			return []types.NamespacedName{access.ServiceOf(p.Spec.Service)}
 		},
-		changed: func(p *v1alpha1.PublishedService, initial bool) { s.ownChanged(initial, nameOf(p.Spec.Service)) },
+		Changed: func(p *v1alpha1.PublishedService, initial bool) {
+			s.ownChanged(initial, access.ServiceOf(p.Spec.Service))
+		},
 	}); err != nil {
 		return err
 	}
-	s.pubSlices, err = newView(s.publications, &v1alpha1.PublishedSlice{}, viewOptions[*v1alpha1.PublishedSlice]{
-		namespace: s.model.Namespace, labels: labels, asked: asked(),
-		service: func(p *v1alpha1.PublishedSlice) []types.NamespacedName {
-			return []types.NamespacedName{nameOf(p.Spec.Service)}
+	s.pubSlices, err = access.NewView(s.publications, &v1alpha1.PublishedSlice{}, access.ViewOptions[*v1alpha1.PublishedSlice]{
+		Namespace: s.model.Namespace, Labels: labels, Asked: asked(),
+		Service: func(p *v1alpha1.PublishedSlice) []types.NamespacedName {
+			return []types.NamespacedName{access.ServiceOf(p.Spec.Service)}
 		},
-		changed: func(p *v1alpha1.PublishedSlice, initial bool) { s.ownChanged(initial, nameOf(p.Spec.Service)) },
+		Changed: func(p *v1alpha1.PublishedSlice, initial bool) {
+			s.ownChanged(initial, access.ServiceOf(p.Spec.Service))
+		},
 	})
 	return err
 }
@@ -192,7 +198,7 @@ func (s *site) saidOnce(message, who string) func(error) {
 	var mu sync.Mutex
 	said := ""
 	return func(err error) {
-		why := explain(err, who)
+		why := access.Explain(err, who)
 		mu.Lock()
 		defer mu.Unlock()
 		if why != "" && why != said {
@@ -213,35 +219,23 @@ func (s *site) watchMCS() (err error) {
 			}
 		}
 	}
-	if s.exports, err = newView(s.own, &mcs.ServiceExport{}, viewOptions[*mcs.ServiceExport]{
-		asked:   asked(),
-		changed: func(e *mcs.ServiceExport, initial bool) { s.ownChanged(initial, key(e)) },
+	if s.exports, err = access.NewView(s.own, &mcs.ServiceExport{}, access.ViewOptions[*mcs.ServiceExport]{
+		Asked:   asked(),
+		Changed: func(e *mcs.ServiceExport, initial bool) { s.ownChanged(initial, access.KeyOf(e)) },
 	}); err != nil {
 		return err
 	}
-	s.imports, err = newView(s.own, &mcs.ServiceImport{}, viewOptions[*mcs.ServiceImport]{
-		asked:   asked(),
-		changed: func(i *mcs.ServiceImport, initial bool) { s.ownChanged(initial, key(i)) },
+	s.imports, err = access.NewView(s.own, &mcs.ServiceImport{}, access.ViewOptions[*mcs.ServiceImport]{
+		Asked:   asked(),
+		Changed: func(i *mcs.ServiceImport, initial bool) { s.ownChanged(initial, access.KeyOf(i)) },
 	})
 	return err
-}
-
-func key(obj model.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
-}
-
-// labelled is the Service that a label of the object names; empty if none does.
-func labelled(obj model.Object, label string) types.NamespacedName {
-	if name := obj.GetLabels()[label]; name != "" {
-		return types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}
-	}
-	return types.NamespacedName{}
 }
 
 // ownChanged takes note of a change in the own cluster.
 func (s *site) ownChanged(initial bool, keys ...types.NamespacedName) {
 	for i, k := range keys {
-		if k.Name == "" || i > 0 && k == keys[0] || k == apiService() {
+		if k.Name == "" || i > 0 && k == keys[0] || k == access.APIService() {
 			continue
 		}
 		s.mu.Lock()
@@ -271,14 +265,8 @@ func (s *site) peerChanged(k types.NamespacedName, id model.ClusterID, initial b
 	s.add(k, initial)
 }
 
-// apiService is the Service of the API server, which is each cluster's own: it
-// is neither published nor replicated.
-func apiService() types.NamespacedName {
-	return types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
-}
-
 func (s *site) add(k types.NamespacedName, backlog bool) {
-	if k == apiService() {
+	if k == access.APIService() {
 		return
 	}
 	if backlog {
@@ -313,12 +301,12 @@ func (s *site) namespaceChanged(n *corev1.Namespace, initial bool) {
 
 // eachKey calls do for every Service that anything is known of, some more than once.
 func (s *site) eachKey(do func(types.NamespacedName)) {
-	s.services.each(func(svc *corev1.Service) { do(key(svc)) })
-	s.pubs.each(func(p *v1alpha1.PublishedService) { do(nameOf(p.Spec.Service)) })
-	s.exports.each(func(e *mcs.ServiceExport) { do(key(e)) })
-	s.imports.each(func(i *mcs.ServiceImport) { do(key(i)) })
+	s.services.Each(func(svc *corev1.Service) { do(access.KeyOf(svc)) })
+	s.pubs.Each(func(p *v1alpha1.PublishedService) { do(access.ServiceOf(p.Spec.Service)) })
+	s.exports.Each(func(e *mcs.ServiceExport) { do(access.KeyOf(e)) })
+	s.imports.Each(func(i *mcs.ServiceImport) { do(access.KeyOf(i)) })
 	for _, p := range s.readings() {
-		p.services.each(func(p *v1alpha1.PublishedService) { do(nameOf(p.Spec.Service)) })
+		p.services.Each(func(p *v1alpha1.PublishedService) { do(access.ServiceOf(p.Spec.Service)) })
 	}
 }
 
@@ -356,7 +344,7 @@ func (s *site) run(ctx context.Context) error {
 // reads are what keeps the own cluster's views.
 func (s *site) reads() []func(context.Context) {
 	return []func(context.Context){
-		s.services.run, s.slices.run, s.namespaces.run, s.endpoints.run, s.pubs.run, s.pubSlices.run, s.exports.run, s.imports.run,
+		s.services.Run, s.slices.Run, s.namespaces.Run, s.endpoints.Run, s.pubs.Run, s.pubSlices.Run, s.exports.Run, s.imports.Run,
 	}
 }
 
@@ -364,7 +352,7 @@ func (s *site) reads() []func(context.Context) {
 // process knew of peers.
 func (s *site) load(ctx context.Context) error {
 	need := []cache.InformerSynced{
-		s.services.synced, s.slices.synced, s.namespaces.synced, s.endpoints.synced, s.pubs.synced, s.pubSlices.synced,
+		s.services.Synced, s.slices.Synced, s.namespaces.Synced, s.endpoints.Synced, s.pubs.Synced, s.pubSlices.Synced,
 	}
 	readable, err := s.readsMCS(ctx)
 	if err != nil {
@@ -373,7 +361,7 @@ func (s *site) load(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), append(need, readable...)...) {
 		return ctx.Err()
 	}
-	lease, err := s.keeper.load(ctx)
+	lease, err := s.keeper.Load(ctx)
 	if err != nil {
 		return err
 	}
@@ -388,10 +376,10 @@ func (s *site) load(ctx context.Context) error {
 		}
 	}
 	s.mu.Unlock()
-	s.keeper.set(func(spec *v1alpha1.ClusterLeaseSpec) {
-		spec.Services, spec.PodRanges = int32(s.pubs.len()), s.podRanges //nolint:gosec // Services of one cluster
+	s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) {
+		spec.Services, spec.PodRanges = int32(s.pubs.Len()), s.podRanges //nolint:gosec // Services of one cluster
 	})
-	s.log.Info("own cluster is read", "services", s.services.len(), "slices", s.slices.len(), "published", s.pubs.len())
+	s.log.Info("own cluster is read", "services", s.services.Len(), "slices", s.slices.Len(), "published", s.pubs.Len())
 	return nil
 }
 
@@ -404,8 +392,8 @@ func (s *site) readsMCS(ctx context.Context) ([]cache.InformerSynced, error) {
 		return nil, err
 	}
 	var readable []cache.InformerSynced
-	for resource, synced := range map[string]cache.InformerSynced{"serviceexports": s.exports.synced, "serviceimports": s.imports.synced} {
-		denied, err := right{s.own, mcs.GroupName, resource, "", []string{"list", "watch"}}.denied(ctx)
+	for resource, synced := range map[string]cache.InformerSynced{"serviceexports": s.exports.Synced, "serviceimports": s.imports.Synced} {
+		denied, err := access.Right{API: s.own, Group: mcs.GroupName, Resource: resource, Verbs: []string{"list", "watch"}}.Denied(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -418,7 +406,7 @@ func (s *site) readsMCS(ctx context.Context) ([]cache.InformerSynced, error) {
 
 // servesMCS reports whether the cluster has the multi-cluster Services API.
 func (s *site) servesMCS() (bool, error) {
-	groups, err := s.own.kube.Discovery().ServerGroups()
+	groups, err := s.own.Kube.Discovery().ServerGroups()
 	if err != nil {
 		return false, fmt.Errorf("ask own cluster for its API groups: %w", err)
 	}
@@ -449,7 +437,7 @@ func (s *site) awaitPeers(ctx context.Context) {
 	}
 	for _, r := range s.readings() {
 		for ctx.Err() == nil && !r.synced() && !r.faulty() {
-			pause(ctx, 10*time.Millisecond)
+			access.Pause(ctx, 10*time.Millisecond)
 		}
 	}
 }
@@ -457,7 +445,7 @@ func (s *site) awaitPeers(ctx context.Context) {
 // work decides about one Service after the other, until ctx ends.
 func (s *site) work(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.keeper.run(ctx) })
+	g.Go(func() error { return s.keeper.Run(ctx) })
 	g.Go(func() error { return s.followPeers(ctx) })
 	g.Go(func() error { s.measure(ctx); return nil })
 	g.Go(func() error { s.overdue(ctx); return nil })

@@ -32,8 +32,10 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+	"github.com/xbernetes/xbernetes/internal/servicesync/store"
 )
 
 func TestMain(m *testing.M) {
@@ -193,11 +195,11 @@ func start(t *testing.T, name string, own *rest.Config, change func(*Config)) *p
 	t.Helper()
 	p := &process{metrics: prometheus.NewRegistry()}
 	cfg := Config{
-		Clusters: []Cluster{{Name: name, Config: own, PodRanges: []string{"10.255.0.0/16"}}},
-		Peers:    func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
+		Clusters: []access.Cluster{{Name: name, Config: own, PodRanges: []string{"10.255.0.0/16"}}},
+		Peers:    func(access.Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
 		// Nothing in these tests waits for a lease to run out.
 		Trust:     model.Trusts{model.Everybody: {Selector: true}}, // heirs in these tests are asked by others
-		Namespace: "sync", Lease: time.Hour, Workers: 4, Pace: Pace{QPS: -1}, Version: "test",
+		Namespace: "sync", Lease: time.Hour, Workers: 4, Pace: access.Pace{QPS: -1}, Version: "test",
 		Metrics: p.metrics, Logger: slog.New(slog.NewTextHandler(io.MultiWriter(&p.log, t.Output()), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
@@ -227,7 +229,7 @@ func reads(all map[string]*rest.Config) func(*Config) {
 		for name, config := range all {
 			found = append(found, peers.Peer{Name: name, Origin: "test", Config: config})
 		}
-		cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed(found...) }
+		cfg.Peers = func(access.Cluster, kubernetes.Interface) peers.Source { return peers.Fixed(found...) }
 	}
 }
 
@@ -239,14 +241,14 @@ func transports(t *testing.T, test func(t *testing.T, a, b *fakeAPI, forA, forB 
 		test(t, a, b, both, both)
 	})
 	t.Run("store", func(t *testing.T) {
-		a, b, store := newFakeAPI(t), newFakeAPI(t), newFakeAPI(t)
+		a, b, shared := newFakeAPI(t), newFakeAPI(t), newFakeAPI(t)
 		through := func(cfg *Config) {
-			found, err := StorePeers(store.config(), cfg.Pace)
+			found, err := store.Peers(shared.config(), cfg.Pace)
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg.Store = store.config()
-			cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return found }
+			cfg.Store = shared.config()
+			cfg.Peers = func(access.Cluster, kubernetes.Interface) peers.Source { return found }
 		}
 		test(t, a, b, through, through)
 	})
@@ -484,7 +486,7 @@ func TestWhatConfirmsNothing(t *testing.T) {
 // newBareSite is the site of a cluster a, of which nothing runs.
 func newBareSite(t *testing.T, f *fakeAPI) *site {
 	t.Helper()
-	a, err := newAPI(f.config(), Pace{QPS: -1}, "test")
+	a, err := access.New(f.config(), access.Pace{QPS: -1}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -524,13 +526,13 @@ func TestCountThatLagsBehind(t *testing.T) {
 	runBeside(t, func(ctx context.Context) { _ = p.run(ctx) })
 	web := keyOf("shop", "web")
 	for !s.input(web, time.Now()).Peers["c"].Confirmed {
-		pause(t.Context(), time.Millisecond)
+		access.Pause(t.Context(), time.Millisecond)
 	}
-	for _, obj := range p.services.of(web) {
-		if err := p.services.informer.GetStore().Delete(obj); err != nil {
-			t.Fatal(err)
-		}
+	c.remove(published, "sync", model.PublicationName(web))
+	for n, _ := p.roll.count(""); n > 0 || len(p.services.Of(web)) > 0; n, _ = p.roll.count("") {
+		access.Pause(t.Context(), time.Millisecond)
 	}
+	p.roll.set("sync/"+model.PublicationName(web), true) // as it is until the handlers are told
 	if got := s.input(web, time.Now()).Peers["c"]; got.Published.Service != nil || got.Confirmed {
 		t.Errorf("the handlers count a Service that the view lacks, and it is confirmed to be gone: %t", got.Confirmed)
 	}
@@ -542,12 +544,12 @@ func TestWriteThatChangesNothing(t *testing.T) {
 	f := newFakeAPI(t)
 	f.service("shop", "web", "10.0.0.1")
 	s := newBareSite(t, f)
-	runBeside(t, s.services.run)
-	for !s.services.synced() {
-		pause(t.Context(), time.Millisecond)
+	runBeside(t, s.services.Run)
+	for !s.services.Synced() {
+		access.Pause(t.Context(), time.Millisecond)
 	}
 	web := keyOf("shop", "web")
-	there := s.services.get(web.Namespace, web.Name)
+	there := s.services.Get(web.Namespace, web.Name)
 	changed := there.DeepCopy()
 	changed.Annotations = map[string]string{"by": "test"}
 	for _, w := range []model.Write{
@@ -562,9 +564,9 @@ func TestWriteThatChangesNothing(t *testing.T) {
 		}
 	}
 	for !s.caughtUp(web, time.Now()) {
-		pause(t.Context(), time.Millisecond)
+		access.Pause(t.Context(), time.Millisecond)
 	}
-	if got := s.services.get(web.Namespace, web.Name).Annotations["by"]; got != "test" {
+	if got := s.services.Get(web.Namespace, web.Name).Annotations["by"]; got != "test" {
 		t.Errorf("nothing waited until the change was seen, and it is %q", got)
 	}
 }
@@ -659,7 +661,7 @@ func TestHungClientDelaysNothing(t *testing.T) {
 			source := make(source)
 			start(t, "a", a.config(), nil)
 			pb := start(t, "b", b.config(), func(cfg *Config) {
-				cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
+				cfg.Peers = func(access.Cluster, kubernetes.Interface) peers.Source { return source }
 			})
 			t.Cleanup(func() { close(release) })
 			hanging := peers.Peer{Name: "hanging", Origin: "test", Config: &rest.Config{Host: "http://hanging", Transport: transport}}
@@ -693,7 +695,7 @@ func TestRefusingPeerStopsAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, err := newAPI(&rest.Config{Host: "http://refusing", Transport: refusal}, Pace{QPS: -1}, "test")
+				a, err := access.New(&rest.Config{Host: "http://refusing", Transport: refusal}, access.Pace{QPS: -1}, "test")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -743,9 +745,9 @@ func TestNoServices(t *testing.T) {
 		bare.Close()
 	})
 	var log recorder
-	cfg := Config{Namespace: "sync", Pace: Pace{QPS: -1}, Peers: func(Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() }}
+	cfg := Config{Namespace: "sync", Pace: access.Pace{QPS: -1}, Peers: func(access.Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() }}
 	term := &term{
-		cfg: cfg, cluster: Cluster{Name: "a", Config: &rest.Config{Host: bare.URL}},
+		cfg: cfg, cluster: access.Cluster{Name: "a", Config: &rest.Config{Host: bare.URL}},
 		metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.NewTextHandler(&log, nil)),
 	}
 	if err := term.connect(); err != nil {
@@ -754,7 +756,7 @@ func TestNoServices(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it would work for the cluster without end
 	defer cancel()
 	err := term.hold(ctx)
-	if got := explain(err, "cluster a"); !strings.HasPrefix(got, "cluster a has no Services to sync") {
+	if got := access.Explain(err, "cluster a"); !strings.HasPrefix(got, "cluster a has no Services to sync") {
 		t.Errorf("%v is explained as %q", err, got)
 	}
 	if wrote := f.wrote(0); len(wrote) > 0 || log.String() != "" {
@@ -770,7 +772,7 @@ func TestPeersComeAndGo(t *testing.T) {
 	source := make(source)
 	start(t, "a", a.config(), nil)
 	start(t, "b", b.config(), func(cfg *Config) {
-		cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
+		cfg.Peers = func(access.Cluster, kubernetes.Interface) peers.Source { return source }
 	})
 	peer := peers.Peer{Name: "a", Origin: "test", Config: a.config()}
 	source <- nil
@@ -808,7 +810,7 @@ func TestPeerThatIsTakenOutExpires(t *testing.T) {
 			source := make(source)
 			takes := func(cfg *Config) {
 				cfg.Lease = time.Second
-				cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
+				cfg.Peers = func(access.Cluster, kubernetes.Interface) peers.Source { return source }
 			}
 			start(t, "a", a.config(), func(cfg *Config) { cfg.Lease = time.Second })
 			pb := start(t, "b", b.config(), takes)
@@ -853,7 +855,7 @@ func TestRestartNamesPeers(t *testing.T) {
 	source := make(source)
 	takes := func(cfg *Config) {
 		cfg.Lease = time.Second // its status is written as often as it is renewed
-		cfg.Peers = func(Cluster, kubernetes.Interface) peers.Source { return source }
+		cfg.Peers = func(access.Cluster, kubernetes.Interface) peers.Source { return source }
 	}
 	named := func(lease map[string]any) []string {
 		names, _, _ := unstructured.NestedStringSlice(lease, "spec", "peers")
@@ -1099,4 +1101,8 @@ func TestLeaderElection(t *testing.T) {
 	a.await("two works", func() bool {
 		return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "last")), ""}.path()] != nil
 	})
+}
+
+func keyOf(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }

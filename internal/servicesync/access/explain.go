@@ -1,4 +1,4 @@
-package servicesync
+package access
 
 import (
 	"context"
@@ -12,9 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// explain says in a sentence what an API's refusal means and what to do about
-// it; "" for what is the way of things and passes: a watch that ends or is too old.
-func explain(err error, who string) string {
+// Explain returns a sentence that says what an API's error means and what to do about it;
+// who names the API. It returns "" for errors that are part of normal work: a cancelled
+// context, or a watch that has expired.
+func Explain(err error, who string) string {
 	var (
 		authority x509.UnknownAuthorityError
 		invalid   x509.CertificateInvalidError
@@ -25,7 +26,7 @@ func explain(err error, who string) string {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return ""
-	case errors.Is(err, errNoServices):
+	case errors.Is(err, ErrNoServices):
 		return fmt.Sprintf("%s has no Services to sync: its API is not that of a Kubernetes cluster; name the kubeconfig of one (an API without Services can be the --store)", who)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Sprintf("%s refuses the credentials: they have expired or were never good; renew its kubeconfig", who)
@@ -50,7 +51,7 @@ func explain(err error, who string) string {
 	}
 }
 
-// message is what the server said, without what clients put around it.
+// message returns the server's own message, without what clients add to it.
 func message(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -61,7 +62,7 @@ func message(err error) string {
 	return oneLine(err)
 }
 
-// groupOf is the group that a server said it does not have.
+// groupOf returns the API group that a server said it does not serve.
 func groupOf(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -72,7 +73,7 @@ func groupOf(err error) string {
 	return "what is asked of it"
 }
 
-// oneLine is an error as part of a sentence.
+// oneLine returns the first line of an error, cut to fit into a sentence.
 func oneLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	const enough = 240
@@ -81,3 +82,6 @@ func oneLine(err error) string {
 	}
 	return line
 }
+
+// ErrNoServices means that an API is not a cluster's; it may be a store's.
+var ErrNoServices = errors.New("no Services are served")

@@ -1,4 +1,4 @@
-package servicesync
+package access
 
 import (
 	"bytes"
@@ -20,13 +20,13 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
-// apply carries out one write, and returns the object as it was asked for, with
-// the identity and version that the server gave it; nil after a delete. A
-// conflict means that the write was decided on something that is no longer so,
-// and that nothing was changed. Any other error may mean that the write was
-// carried out: look before deciding anything.
-func (a *api) apply(ctx context.Context, w model.Write) (model.Object, error) {
-	client, resource, err := a.place(w.Object)
+// Apply carries out one write. It returns the written object with the UID and
+// resourceVersion that the server assigned; nil after a delete. A conflict means that
+// the write was decided on an older state and changed nothing: see Overtaken. After any
+// other error the write may have been carried out, unless it was Refused, so the caller
+// must read the state again before it decides.
+func (a *API) Apply(ctx context.Context, w model.Write) (model.Object, error) {
+	client, resource, err := a.Resource(w.Object)
 	if err != nil {
 		return nil, err
 	}
@@ -54,23 +54,24 @@ func (a *api) apply(ctx context.Context, w model.Write) (model.Object, error) {
 		return nil, fmt.Errorf("carry out %q: no such verb", w.Verb)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s %s: %w", w.Verb, kindOf(w.Object), objectName(w.Object), err)
+		return nil, fmt.Errorf("%s %s %s: %w", w.Verb, KindOf(w.Object), ObjectName(w.Object), err)
 	}
 	return out, nil
 }
 
-// update writes w.Object over w.Before, if that is still what is there.
-func (a *api) update(ctx context.Context, client rest.Interface, resource, sub string, w model.Write, out model.Object) error {
+// update replaces w.Before by w.Object; it fails with a conflict if the server no longer
+// has w.Before.
+func (a *API) update(ctx context.Context, client rest.Interface, resource, sub string, w model.Write, out model.Object) error {
 	if ours(w.Object) {
 		out.SetResourceVersion(w.Before.GetResourceVersion())
 		out.SetUID(w.Before.GetUID())
-		// Nobody shares these objects, and who owns which of their fields costs the
-		// API server a quarter of the write. One empty entry is how to be rid of it.
+		// Tracking the owners of fields costs the API server a quarter of the write,
+		// and these objects have one owner. One empty entry turns the tracking off.
 		out.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 		req := client.Put().Resource(resource).SubResource(subresources(sub)...).Name(w.Object.GetName())
 		return send(ctx, addressed(req, w.Object).Body(out), out)
 	}
-	patch, err := difference(w.Before, w.Object)
+	patch, err := Difference(w.Before, w.Object)
 	if err != nil {
 		return err
 	}
@@ -78,12 +79,12 @@ func (a *api) update(ctx context.Context, client rest.Interface, resource, sub s
 	return send(ctx, addressed(req, w.Object).Body(patch), out)
 }
 
-// metadataOnly asks for the metadata of what was written, for the rest is known;
-// a server that cannot give that gives the whole.
+// metadataOnly asks for the metadata of the written object only, because the rest is
+// known. A server that cannot return metadata alone returns the whole object.
 const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1," +
 	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-// send carries out a write of out.
+// send carries out a write, and sets the UID and resourceVersion of out.
 func send(ctx context.Context, req *rest.Request, out model.Object) error {
 	var written metav1.PartialObjectMetadata
 	if err := req.SetHeader("Accept", metadataOnly).Do(ctx).Into(&written); err != nil {
@@ -101,13 +102,14 @@ func subresources(sub string) []string {
 	return []string{sub}
 }
 
-// addressed has a write go to obj in the controller's name. An API server with older
-// definitions of this group's types refuses what it would otherwise leave out.
+// addressed sets the namespace and field manager of a write of obj. Objects of this
+// project's group are validated strictly, because an API server with older definitions
+// would otherwise silently drop new fields.
 func addressed(req *rest.Request, obj model.Object) *rest.Request {
 	if isOfGroup(obj) {
 		req = req.Param("fieldValidation", metav1.FieldValidationStrict)
 	}
-	return within(req.Param("fieldManager", fieldManager), obj)
+	return within(req.Param("fieldManager", FieldManager), obj)
 }
 
 func within(req *rest.Request, obj model.Object) *rest.Request {
@@ -117,9 +119,9 @@ func within(req *rest.Request, obj model.Object) *rest.Request {
 	return req
 }
 
-// ours tells whether only this controller writes to the object, so that it may
-// be written whole. Of anybody else's only the difference is sent; also of Services
-// and namespaces that it made, for others put things on them.
+// ours reports whether only this controller writes the object, so that the whole object
+// may be sent. For other objects only the difference is sent; that includes Services and
+// namespaces that this controller created, because others add labels and annotations.
 func ours(obj model.Object) bool {
 	_, slice := obj.(*discoveryv1.EndpointSlice)
 	return isOfGroup(obj) || slice && obj.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy
@@ -134,12 +136,12 @@ func isOfGroup(obj model.Object) bool {
 	}
 }
 
-// difference is the merge patch from before to after, which the server takes
-// only if before is still what it has.
-func difference(before, after model.Object) ([]byte, error) {
+// Difference returns the merge patch from before to after. The server refuses the patch
+// with a conflict if it no longer has before.
+func Difference(before, after model.Object) ([]byte, error) {
 	was, err := json.Marshal(before)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", objectName(before), err)
+		return nil, fmt.Errorf("encode %s: %w", ObjectName(before), err)
 	}
 	after = after.DeepCopyObject().(model.Object)
 	after.SetResourceVersion("")
@@ -147,17 +149,17 @@ func difference(before, after model.Object) ([]byte, error) {
 	after.SetManagedFields(before.GetManagedFields())
 	is, err := json.Marshal(after)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", objectName(after), err)
+		return nil, fmt.Errorf("encode %s: %w", ObjectName(after), err)
 	}
 	patch, err := jsonpatch.CreateMergePatch(was, is)
 	if err != nil {
-		return nil, fmt.Errorf("compare %s with what it should be: %w", objectName(before), err)
+		return nil, fmt.Errorf("compare %s with what it should be: %w", ObjectName(before), err)
 	}
 	var fields map[string]any
 	dec := json.NewDecoder(bytes.NewReader(patch))
 	dec.UseNumber()
 	if err := dec.Decode(&fields); err != nil {
-		return nil, fmt.Errorf("read patch of %s: %w", objectName(before), err)
+		return nil, fmt.Errorf("read patch of %s: %w", ObjectName(before), err)
 	}
 	meta, ok := fields["metadata"].(map[string]any)
 	if !ok {
@@ -168,22 +170,22 @@ func difference(before, after model.Object) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// objectName is NAMESPACE/NAME, or NAME.
-func objectName(obj metav1.Object) string {
+// ObjectName returns NAMESPACE/NAME, or NAME if the object has no namespace.
+func ObjectName(obj metav1.Object) string {
 	if obj.GetNamespace() == "" {
 		return obj.GetName()
 	}
 	return obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// stale reports that a write was decided on what is no longer so: nothing was
-// changed, and deciding again is all that is needed.
-func stale(err error) bool {
+// Overtaken reports whether a write failed because the object had changed since the
+// decision. The write changed nothing, and the caller decides again.
+func Overtaken(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
-// refused reports that the server did not carry out a write, and said so.
-func refused(err error) bool {
+// Refused reports whether the server answered that it did not carry out a write.
+func Refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false

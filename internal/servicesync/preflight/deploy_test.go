@@ -1,27 +1,24 @@
-package servicesync
+package preflight
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 )
 
 func manifest(t *testing.T, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "servicesync", name))
+	data, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "servicesync", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,15 +49,15 @@ func TestDeployedRoles(t *testing.T) {
 			return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
 		})
 	}
-	home := &term{namespace: "xb-servicesync", cfg: Config{CreateNamespaces: true, Endpoints: true}}
+	home := &Cluster{Namespace: "xb-servicesync", CreateNamespaces: true, Endpoints: true}
 	for _, need := range home.needs() {
 		from := rules["xb-servicesync"]
-		if need.scope != "" {
+		if need.Scope != "" {
 			from = rules["xb-servicesync-publisher"]
 		}
-		for _, verb := range need.verbs {
-			if !granted(from, need.group, need.resource, verb) {
-				t.Errorf("no role grants %s %s.%s", verb, need.resource, need.group)
+		for _, verb := range need.Verbs {
+			if !granted(from, need.Group, need.Resource, verb) {
+				t.Errorf("no role grants %s %s.%s", verb, need.Resource, need.Group)
 			}
 		}
 	}
@@ -122,19 +119,19 @@ func TestDeployedStoreRoles(t *testing.T) {
 			return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
 		})
 	}
-	store := &api{}
-	there := &term{namespace: "east", publications: store, cfg: Config{Store: &rest.Config{}}}
+	store := &access.API{}
+	there := &Cluster{Namespace: "east", Publications: store, Shared: true}
 	for _, need := range there.needs() {
-		if need.api != store {
+		if need.API != store {
 			continue
 		}
 		from := read
-		if need.scope != "" {
+		if need.Scope != "" {
 			from = write
 		}
-		for _, verb := range need.verbs {
-			if !granted(from, need.group, need.resource, verb) {
-				t.Errorf("no role grants %s %s.%s", verb, need.resource, need.group)
+		for _, verb := range need.Verbs {
+			if !granted(from, need.Group, need.Resource, verb) {
+				t.Errorf("no role grants %s %s.%s", verb, need.Resource, need.Group)
 			}
 		}
 	}
@@ -153,50 +150,3 @@ func TestDeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 }
-
-// Dashboard and alerts speak of metrics that there are.
-func TestDashboard(t *testing.T) {
-	known := newMetricNames(t)
-	if !json.Valid(manifest(t, "dashboard.json")) {
-		t.Error("dashboard.json is no JSON")
-	}
-	shown := map[string]bool{}
-	for _, file := range []string{"dashboard.json", "alerts.yaml"} {
-		for _, name := range regexp.MustCompile(`xb_servicesync_[a-z_]+`).FindAllString(string(manifest(t, file)), -1) {
-			name = strings.TrimSuffix(name, "_bucket")
-			if shown[name] = true; !known[name] {
-				t.Errorf("%s asks for %s, which is not measured", file, name)
-			}
-		}
-	}
-	for name := range known {
-		if !shown[name] {
-			t.Errorf("%s is measured, and on no dashboard", name)
-		}
-	}
-}
-
-func newMetricNames(t *testing.T) map[string]bool {
-	collected := &collector{}
-	newMetrics(collected)
-	names := map[string]bool{}
-	for _, c := range collected.all {
-		descs := make(chan *prometheus.Desc, 10)
-		c.Describe(descs)
-		close(descs)
-		for d := range descs {
-			names[regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]] = true
-		}
-	}
-	if len(names) < 10 {
-		t.Fatalf("there are %d metrics only", len(names))
-	}
-	return names
-}
-
-type collector struct {
-	prometheus.Registerer
-	all []prometheus.Collector
-}
-
-func (c *collector) MustRegister(all ...prometheus.Collector) { c.all = append(c.all, all...) }

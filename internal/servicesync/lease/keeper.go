@@ -1,4 +1,6 @@
-package servicesync
+// Package lease keeps a cluster's own ClusterLease: its sign of life, how many Services
+// it publishes, and what it remembers of its peers. It never reads a peer's lease.
+package lease
 
 import (
 	"context"
@@ -14,23 +16,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
 // renewals is how often a lease is renewed while it lasts.
 const renewals = 4
 
-// keeper writes the cluster's own ClusterLease: its sign of life, how many
+// Keeper writes the cluster's own ClusterLease: its sign of life, how many
 // Services it publishes, and what it remembers of its peers.
-type keeper struct {
-	api       *api
+type Keeper struct {
+	api       *access.API
 	namespace string
 	cluster   model.ClusterID
 	duration  time.Duration
 	log       *slog.Logger
-	// peers and conditions are asked before each renewal.
-	peers      func(now time.Time) []v1alpha1.PeerStatus
-	conditions func() []metav1.Condition
+	// Peers and Conditions are called before each renewal, for the status to write.
+	Peers      func(now time.Time) []v1alpha1.PeerStatus
+	Conditions func() []metav1.Condition
 
 	wake chan struct{}
 
@@ -40,14 +43,14 @@ type keeper struct {
 	current *v1alpha1.ClusterLease // as last written; nil: unknown
 }
 
-// round is one write of the lease, which several may wait for.
+// round is one write of the lease; several goroutines may wait until it is over.
 type round struct {
 	over chan struct{}
 	err  error
 }
 
-func newKeeper(a *api, namespace string, cluster model.ClusterID, duration time.Duration, log *slog.Logger) *keeper {
-	return &keeper{
+func New(a *access.API, namespace string, cluster model.ClusterID, duration time.Duration, log *slog.Logger) *Keeper {
+	return &Keeper{
 		api: a, namespace: namespace, cluster: cluster, duration: duration, log: log,
 		wake: make(chan struct{}, 1), round: &round{over: make(chan struct{})},
 		want: v1alpha1.ClusterLeaseSpec{
@@ -56,9 +59,9 @@ func newKeeper(a *api, namespace string, cluster model.ClusterID, duration time.
 	}
 }
 
-// load reads the lease that an earlier process left, or nil.
-func (k *keeper) load(ctx context.Context) (*v1alpha1.ClusterLease, error) {
-	found, err := k.read(ctx)
+// Load reads the lease that an earlier process wrote; nil if there is none.
+func (k *Keeper) Load(ctx context.Context) (*v1alpha1.ClusterLease, error) {
+	found, err := k.Read(ctx)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -68,17 +71,18 @@ func (k *keeper) load(ctx context.Context) (*v1alpha1.ClusterLease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.current = found
-	// What was complete is: what has changed since is published before anything
-	// that others could take for absent.
+	// If all Services were published, they still are: those that changed since then are
+	// published again before peers could take one for missing.
 	k.want.Complete = found.Spec.Complete && found.Spec.FormatVersion == v1alpha1.FormatVersion
-	// Whom it read it will read again: who hands over meanwhile waits for it.
+	// This process will read the same peers. A peer that hands a Service over meanwhile
+	// waits for the answers of all clusters that read it.
 	k.want.Peers = slices.Clone(found.Spec.Peers)
 	return found, nil
 }
 
-func (k *keeper) read(ctx context.Context) (*v1alpha1.ClusterLease, error) {
+func (k *Keeper) Read(ctx context.Context) (*v1alpha1.ClusterLease, error) {
 	found := &v1alpha1.ClusterLease{}
-	client, resource, err := k.api.place(found)
+	client, resource, err := k.api.Resource(found)
 	if err != nil {
 		return nil, err
 	}
@@ -86,9 +90,8 @@ func (k *keeper) read(ctx context.Context) (*v1alpha1.ClusterLease, error) {
 	return found, err
 }
 
-// set changes what the lease says, from its next writing on; soon, if it
-// changes anything.
-func (k *keeper) set(change func(*v1alpha1.ClusterLeaseSpec)) {
+// Set changes the lease's spec. If that makes a difference, the lease is written soon.
+func (k *Keeper) Set(change func(*v1alpha1.ClusterLeaseSpec)) {
 	k.mu.Lock()
 	before := k.want.DeepCopy()
 	change(&k.want)
@@ -99,18 +102,18 @@ func (k *keeper) set(change func(*v1alpha1.ClusterLeaseSpec)) {
 	}
 }
 
-func (k *keeper) nudge() {
+func (k *Keeper) nudge() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
 }
 
-// announce adds n to how many Services are published, and returns when the
-// lease says so. Those that announce at the same time share a write. As long as
-// the lease does not say that all is published, nobody counts, and nothing is
-// waited for: by the time that it does, it has the number.
-func (k *keeper) announce(ctx context.Context, n int32) error {
+// Announce adds n to the number of published Services, and returns when the written
+// lease has the new number. Concurrent calls share a write. Peers count Services only
+// once the lease is Complete; before that, Announce returns at once, because the write
+// that sets Complete carries the number too.
+func (k *Keeper) Announce(ctx context.Context, n int32) error {
 	k.mu.Lock()
 	k.want.Services += n
 	r := k.round
@@ -128,13 +131,13 @@ func (k *keeper) announce(ctx context.Context, n int32) error {
 	}
 }
 
-// retract takes back what was announced and did not come about.
-func (k *keeper) retract(n int32) {
-	k.set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Services -= n })
+// Retract takes back an announced number whose write was not carried out.
+func (k *Keeper) Retract(n int32) {
+	k.Set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Services -= n })
 }
 
-// run renews the lease until ctx ends.
-func (k *keeper) run(ctx context.Context) error {
+// Run renews the lease until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
 	var renewed time.Time
 	for {
 		now := time.Now()
@@ -144,7 +147,7 @@ func (k *keeper) run(ctx context.Context) error {
 		}
 		if err := k.renew(ctx, renewed); err != nil && ctx.Err() == nil {
 			k.log.Warn("own lease was not written; peers will take this cluster for stale if that goes on", "error", err)
-			pause(ctx, time.Second)
+			access.Pause(ctx, time.Second)
 			renewed = time.Time{}
 		}
 		timer := time.NewTimer(max(0, time.Until(renewed.Add(every))))
@@ -162,15 +165,15 @@ func (k *keeper) run(ctx context.Context) error {
 	}
 }
 
-// finish ends the round that others wait for. k.mu is held.
-func (k *keeper) finish(err error) {
+// finish ends the current round with err for all who wait for it. k.mu is held.
+func (k *Keeper) finish(err error) {
 	k.round.err = err
 	close(k.round.over)
 	k.round = &round{over: make(chan struct{})}
 }
 
-// renew writes the lease as it is wanted now, and then its status.
-func (k *keeper) renew(ctx context.Context, renewed time.Time) error {
+// renew writes the wanted spec, and then the status.
+func (k *Keeper) renew(ctx context.Context, renewed time.Time) error {
 	k.mu.Lock()
 	waiting := k.round
 	k.round = &round{over: make(chan struct{})}
@@ -191,16 +194,16 @@ func (k *keeper) renew(ctx context.Context, renewed time.Time) error {
 	return k.report(ctx, written)
 }
 
-// write creates or updates the lease. It returns nil where it is not known what
-// there is, which has it read anew.
-func (k *keeper) write(ctx context.Context, current *v1alpha1.ClusterLease, want v1alpha1.ClusterLeaseSpec) (*v1alpha1.ClusterLease, error) {
+// write creates or updates the lease. It returns nil after an error, when the lease's
+// state is unknown; the next write then reads it first.
+func (k *Keeper) write(ctx context.Context, current *v1alpha1.ClusterLease, want v1alpha1.ClusterLeaseSpec) (*v1alpha1.ClusterLease, error) {
 	if current == nil {
-		found, err := k.read(ctx)
+		found, err := k.Read(ctx)
 		switch {
 		case apierrors.IsNotFound(err):
 			lease := &v1alpha1.ClusterLease{Spec: want}
 			lease.Name, lease.Namespace = string(k.cluster), k.namespace
-			return k.result(k.api.apply(ctx, model.Write{Verb: model.Create, Object: lease}))
+			return k.result(k.api.Apply(ctx, model.Write{Verb: model.Create, Object: lease}))
 		case err != nil:
 			return nil, fmt.Errorf("read own lease: %w", err)
 		}
@@ -211,35 +214,35 @@ func (k *keeper) write(ctx context.Context, current *v1alpha1.ClusterLease, want
 	}
 	next := current.DeepCopy()
 	next.Spec = want
-	return k.result(k.api.apply(ctx, model.Write{Verb: model.Update, Object: next, Before: current}))
+	return k.result(k.api.Apply(ctx, model.Write{Verb: model.Update, Object: next, Before: current}))
 }
 
-func (k *keeper) result(obj model.Object, err error) (*v1alpha1.ClusterLease, error) {
+func (k *Keeper) result(obj model.Object, err error) (*v1alpha1.ClusterLease, error) {
 	if err != nil {
 		return nil, err
 	}
 	return obj.(*v1alpha1.ClusterLease), nil
 }
 
-// report writes the lease's status, if it says something new.
-func (k *keeper) report(ctx context.Context, lease *v1alpha1.ClusterLease) error {
+// report writes the lease's status if it has news.
+func (k *Keeper) report(ctx context.Context, lease *v1alpha1.ClusterLease) error {
 	next := lease.DeepCopy()
-	next.Status.Peers = k.peers(time.Now())
-	for _, c := range k.conditions() {
+	next.Status.Peers = k.Peers(time.Now())
+	for _, c := range k.Conditions() {
 		meta.SetStatusCondition(&next.Status.Conditions, c)
 	}
 	if !news(lease.Status, next.Status, k.duration/renewals) {
 		return nil
 	}
-	written, err := k.result(k.api.apply(ctx, model.Write{Verb: model.UpdateStatus, Object: next, Before: lease}))
+	written, err := k.result(k.api.Apply(ctx, model.Write{Verb: model.UpdateStatus, Object: next, Before: lease}))
 	k.mu.Lock()
 	k.current = written
 	k.mu.Unlock()
 	return err
 }
 
-// news tells whether a status is worth writing: when a peer was heard is, at
-// the pace of renewals.
+// news reports whether a status is worth writing. A later time at which a peer was heard
+// is written only once per pace, the time between renewals.
 func news(before, now v1alpha1.ClusterLeaseStatus, pace time.Duration) bool {
 	if len(before.Peers) != len(now.Peers) || !equality.Semantic.DeepEqual(before.Conditions, now.Conditions) {
 		return true
@@ -254,45 +257,4 @@ func news(before, now v1alpha1.ClusterLeaseStatus, pace time.Duration) bool {
 		}
 	}
 	return false
-}
-
-// recall is what a lease's status remembers of a peer, for a process that
-// begins to read it now. An absence of this process is no silence of the
-// peer's: one that was not given up is given time to be heard.
-func recall(s v1alpha1.PeerStatus, began time.Time) memory {
-	switch {
-	case s.Heard == nil && s.State == string(model.Expired):
-		return memory{}
-	case s.Heard == nil:
-		return memory{heard: began}
-	}
-	m := memory{heard: s.Heard.Time, read: true, duration: time.Duration(s.DurationSeconds) * time.Second}
-	if s.State == string(model.Expired) {
-		return m
-	}
-	if grace := began.Add(-m.duration / 8); m.heard.Before(grace) {
-		m.heard = grace // stale after 3/8 of the lease, which is more than one renewal
-	}
-	return m
-}
-
-// unknown is what people are told of a peer that was not reached yet: it is only
-// taken for alive, for a while.
-const unknown = "Unknown"
-
-// state is what people are told of a peer.
-func (m memory) state(health model.Health) string {
-	if !m.read && health != model.Expired {
-		return unknown
-	}
-	return string(health)
-}
-
-// statusOf is what recall makes a memory of.
-func statusOf(id model.ClusterID, m memory, health model.Health) v1alpha1.PeerStatus {
-	status := v1alpha1.PeerStatus{Cluster: string(id), State: m.state(health), DurationSeconds: int32(m.duration.Seconds())}
-	if m.read {
-		status.Heard = &metav1.MicroTime{Time: m.heard.Truncate(time.Microsecond)}
-	}
-	return status
 }

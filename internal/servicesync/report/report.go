@@ -1,4 +1,6 @@
-package servicesync
+// Package report tells people how Services stand in several clusters, from what their
+// APIs hold. It never writes, and does not need the controller to run.
+package report
 
 import (
 	"cmp"
@@ -13,57 +15,56 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
-// Report is how things stand, as the clusters' APIs have it.
+// Report is the state of clusters and their shared Services, as their APIs have it.
 type Report struct {
-	Clusters []ClusterReport `json:"clusters"`
-	Services []ServiceReport `json:"services"`
+	Clusters []Cluster `json:"clusters"`
+	Services []Service `json:"services"`
 }
 
-// ClusterReport is how one cluster stands.
-type ClusterReport struct {
+// Cluster is the state of one cluster.
+type Cluster struct {
 	Cluster string `json:"cluster"`
 	// Renewed is the cluster's last sign of life, by its own clock; nil: none.
 	Renewed  *time.Time            `json:"renewed,omitempty"`
 	Complete bool                  `json:"complete"`
 	Services int32                 `json:"services"`
 	Peers    []v1alpha1.PeerStatus `json:"peers,omitempty"`
-	// Faults are what is wrong, for people.
+	// Faults say what is wrong with the cluster, for people.
 	Faults []string `json:"faults,omitempty"`
 }
 
-// ServiceReport is how a Service stands in one cluster.
-type ServiceReport struct {
+// Service is the state of a Service in one cluster.
+type Service struct {
 	Service string         `json:"service"`
 	Cluster string         `json:"cluster"`
 	Role    v1alpha1.Role  `json:"role"`
 	Mode    v1alpha1.Mode  `json:"mode,omitempty"`
 	Phase   v1alpha1.Phase `json:"phase,omitempty"`
-	// Ready counts the ready endpoints that are in use there, by the cluster they are of.
+	// Ready counts the ready endpoints in use there, by the cluster that they come from.
 	Ready map[string]int `json:"ready"`
-	// Stale are the clusters whose endpoints stand as they were last heard of.
+	// Stale lists clusters that are silent: their endpoints are in use as last heard of.
 	Stale []string `json:"stale,omitempty"`
-	// Notes are conflicts, and what a migration waits for.
+	// Notes say which conflicts there are, and what a migration waits for.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Inspect reports how Services stand in the clusters, and in those that are
-// seen in the store; of all Services, or of those named.
-func Inspect(ctx context.Context, clusters []Cluster, store *rest.Config, namespace string, services []types.NamespacedName) (*Report, error) {
-	report := &Report{Clusters: []ClusterReport{}, Services: []ServiceReport{}}
+// Inspect reports on the Services named, or on all if none is named, in the given
+// clusters and in those that publish to the store; a nil store is none.
+func Inspect(ctx context.Context, clusters []access.Cluster, store *rest.Config, namespace string, services []types.NamespacedName) (*Report, error) {
+	report := &Report{Clusters: []Cluster{}, Services: []Service{}}
 	wanted := func(k types.NamespacedName) bool { return len(services) == 0 || slices.Contains(services, k) }
-	found := make(map[[2]string]*ServiceReport)
+	found := make(map[[2]string]*Service)
 	for _, c := range clusters {
-		a, err := newAPI(c.Config, Pace{QPS: -1}, fieldManager)
+		a, err := access.New(c.Config, access.Pace{QPS: -1}, access.FieldManager)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +78,7 @@ func Inspect(ctx context.Context, clusters []Cluster, store *rest.Config, namesp
 		}
 	}
 	if store != nil {
-		a, err := newAPI(store, Pace{QPS: -1}, fieldManager)
+		a, err := access.New(store, access.Pace{QPS: -1}, access.FieldManager)
 		if err != nil {
 			return nil, err
 		}
@@ -88,46 +89,19 @@ func Inspect(ctx context.Context, clusters []Cluster, store *rest.Config, namesp
 	for _, s := range found {
 		report.Services = append(report.Services, *s)
 	}
-	slices.SortFunc(report.Clusters, func(a, b ClusterReport) int { return strings.Compare(a.Cluster, b.Cluster) })
-	slices.SortFunc(report.Services, func(a, b ServiceReport) int {
+	slices.SortFunc(report.Clusters, func(a, b Cluster) int { return strings.Compare(a.Cluster, b.Cluster) })
+	slices.SortFunc(report.Services, func(a, b Service) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Cluster, b.Cluster))
 	})
 	return report, nil
 }
 
-// list reads all objects of a list's kind, a page at a time.
-func list[L runtime.Object](ctx context.Context, a *api, item runtime.Object, namespace string, fresh func() L, each func(L)) error {
-	client, resource, err := a.place(item)
-	if err != nil {
-		return err
-	}
-	next := ""
-	for {
-		page := fresh()
-		req := client.Get().Resource(resource).Param("limit", "500").Param("continue", next)
-		if namespace != "" {
-			req = req.Namespace(namespace)
-		}
-		if err := req.Do(ctx).Into(page); err != nil {
-			return fmt.Errorf("list %s: %w", resource, err)
-		}
-		each(page)
-		m, err := meta.ListAccessor(page)
-		if err != nil {
-			return err
-		}
-		if next = m.GetContinue(); next == "" {
-			return nil
-		}
-	}
-}
-
-// readPublications reads leases and PublishedServices; of all namespaces of a
-// store, if namespace is "".
-func (r *Report) readPublications(ctx context.Context, a *api, namespace string, wanted func(types.NamespacedName) bool, found map[[2]string]*ServiceReport) error {
-	err := list(ctx, a, &v1alpha1.ClusterLease{}, namespace, func() *v1alpha1.ClusterLeaseList { return &v1alpha1.ClusterLeaseList{} }, func(page *v1alpha1.ClusterLeaseList) {
+// readPublications reads leases and PublishedServices in a namespace; in all namespaces,
+// as for a store, if namespace is "".
+func (r *Report) readPublications(ctx context.Context, a *access.API, namespace string, wanted func(types.NamespacedName) bool, found map[[2]string]*Service) error {
+	err := access.List(ctx, a, &v1alpha1.ClusterLease{}, namespace, func() *v1alpha1.ClusterLeaseList { return &v1alpha1.ClusterLeaseList{} }, func(page *v1alpha1.ClusterLeaseList) {
 		for _, l := range page.Items {
-			c := ClusterReport{Cluster: l.Name, Complete: l.Spec.Complete, Services: l.Spec.Services, Peers: l.Status.Peers}
+			c := Cluster{Cluster: l.Name, Complete: l.Spec.Complete, Services: l.Spec.Services, Peers: l.Status.Peers}
 			if !l.Spec.RenewTime.IsZero() {
 				c.Renewed = &l.Spec.RenewTime.Time
 			}
@@ -145,9 +119,9 @@ func (r *Report) readPublications(ctx context.Context, a *api, namespace string,
 	if err != nil {
 		return err
 	}
-	return list(ctx, a, &v1alpha1.PublishedService{}, namespace, func() *v1alpha1.PublishedServiceList { return &v1alpha1.PublishedServiceList{} }, func(page *v1alpha1.PublishedServiceList) {
+	return access.List(ctx, a, &v1alpha1.PublishedService{}, namespace, func() *v1alpha1.PublishedServiceList { return &v1alpha1.PublishedServiceList{} }, func(page *v1alpha1.PublishedServiceList) {
 		for _, p := range page.Items {
-			if k := nameOf(p.Spec.Service); wanted(k) && p.Spec.Role != v1alpha1.RoleNone {
+			if k := access.ServiceOf(p.Spec.Service); wanted(k) && p.Spec.Role != v1alpha1.RoleNone {
 				s := at(found, k, p.Spec.Cluster)
 				s.publication(&p)
 			}
@@ -155,8 +129,8 @@ func (r *Report) readPublications(ctx context.Context, a *api, namespace string,
 	})
 }
 
-// publication fills in what a PublishedService says.
-func (s *ServiceReport) publication(p *v1alpha1.PublishedService) {
+// publication fills in the report from a PublishedService.
+func (s *Service) publication(p *v1alpha1.PublishedService) {
 	s.Role, s.Mode = p.Spec.Role, p.Spec.Mode
 	if h := p.Spec.Handover; h != nil && h.Phase != v1alpha1.PhaseDone && h.Phase != v1alpha1.PhaseWithdrawn {
 		s.Phase = h.Phase
@@ -171,21 +145,20 @@ func (s *ServiceReport) publication(p *v1alpha1.PublishedService) {
 	}
 }
 
-// at is the report of a Service in a cluster, made if there is none.
-func at(found map[[2]string]*ServiceReport, k types.NamespacedName, cluster string) *ServiceReport {
+// at returns the report of a Service in a cluster, and creates it if needed.
+func at(found map[[2]string]*Service, k types.NamespacedName, cluster string) *Service {
 	id := [2]string{k.String(), cluster}
 	if found[id] == nil {
-		found[id] = &ServiceReport{Service: k.String(), Cluster: cluster, Ready: map[string]int{}}
+		found[id] = &Service{Service: k.String(), Cluster: cluster, Ready: map[string]int{}}
 	}
 	return found[id]
 }
 
-// readOwn reads a cluster's replicas, and which endpoints are in use of Services
-// that are shared.
-func readOwn(ctx context.Context, a *api, cluster string, wanted func(types.NamespacedName) bool, found map[[2]string]*ServiceReport) error {
-	err := list(ctx, a, &corev1.Service{}, "", func() *corev1.ServiceList { return &corev1.ServiceList{} }, func(page *corev1.ServiceList) {
+// readOwn reads a cluster's replicas, and which endpoints of shared Services are in use.
+func readOwn(ctx context.Context, a *access.API, cluster string, wanted func(types.NamespacedName) bool, found map[[2]string]*Service) error {
+	err := access.List(ctx, a, &corev1.Service{}, "", func() *corev1.ServiceList { return &corev1.ServiceList{} }, func(page *corev1.ServiceList) {
 		for _, svc := range page.Items {
-			if k := key(&svc); svc.Labels[v1alpha1.LabelReplica] != "" && wanted(k) {
+			if k := access.KeyOf(&svc); svc.Labels[v1alpha1.LabelReplica] != "" && wanted(k) {
 				s := at(found, k, cluster)
 				if s.Role == "" {
 					s.Role = v1alpha1.RoleReceiver
@@ -198,9 +171,9 @@ func readOwn(ctx context.Context, a *api, cluster string, wanted func(types.Name
 	}
 	counts := make(map[types.NamespacedName]map[string]int)
 	stale := make(map[types.NamespacedName]map[string]bool)
-	err = list(ctx, a, &discoveryv1.EndpointSlice{}, "", func() *discoveryv1.EndpointSliceList { return &discoveryv1.EndpointSliceList{} }, func(page *discoveryv1.EndpointSliceList) {
+	err = access.List(ctx, a, &discoveryv1.EndpointSlice{}, "", func() *discoveryv1.EndpointSliceList { return &discoveryv1.EndpointSliceList{} }, func(page *discoveryv1.EndpointSliceList) {
 		for _, e := range page.Items {
-			k := labelled(&e, discoveryv1.LabelServiceName)
+			k := access.Labelled(&e, discoveryv1.LabelServiceName)
 			if found[[2]string{k.String(), cluster}] == nil {
 				continue
 			}
@@ -212,7 +185,7 @@ func readOwn(ctx context.Context, a *api, cluster string, wanted func(types.Name
 				parts = []model.Part{{Cluster: model.ClusterID(cluster), Endpoints: e.Endpoints}}
 			}
 			for _, p := range parts {
-				from := cmp.Or(string(p.Cluster), "?") // nobody can say any more
+				from := cmp.Or(string(p.Cluster), "?") // the slice no longer says which cluster
 				counts[k][from] += readyAmong(p.Endpoints)
 				if p.Stale != "" {
 					stale[k][from] = true
@@ -237,14 +210,14 @@ func readyAmong(endpoints []discoveryv1.Endpoint) int {
 	return n
 }
 
-// WhoIs is the name of the cluster behind an API, as its own lease says.
+// WhoIs returns the name of the cluster behind an API, from the only lease in namespace.
 func WhoIs(ctx context.Context, config *rest.Config, namespace string) (string, error) {
-	a, err := newAPI(config, Pace{QPS: -1}, fieldManager)
+	a, err := access.New(config, access.Pace{QPS: -1}, access.FieldManager)
 	if err != nil {
 		return "", err
 	}
 	var names []string
-	err = list(ctx, a, &v1alpha1.ClusterLease{}, namespace, func() *v1alpha1.ClusterLeaseList { return &v1alpha1.ClusterLeaseList{} }, func(page *v1alpha1.ClusterLeaseList) {
+	err = access.List(ctx, a, &v1alpha1.ClusterLease{}, namespace, func() *v1alpha1.ClusterLeaseList { return &v1alpha1.ClusterLeaseList{} }, func(page *v1alpha1.ClusterLeaseList) {
 		for _, l := range page.Items {
 			names = append(names, l.Name)
 		}
@@ -253,7 +226,7 @@ func WhoIs(ctx context.Context, config *rest.Config, namespace string) (string, 
 	case apierrors.IsNotFound(err):
 		return "", fmt.Errorf("the cluster at %s does not run xb servicesync, or publishes to a store; say which cluster it is with --cluster", config.Host)
 	case err != nil:
-		return "", errors.New(explain(err, "the cluster at "+config.Host))
+		return "", errors.New(access.Explain(err, "the cluster at "+config.Host))
 	case len(names) != 1:
 		return "", fmt.Errorf("the cluster at %s does not say its name in namespace %s; say it with --cluster, or name another --namespace", config.Host, namespace)
 	}

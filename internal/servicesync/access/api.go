@@ -1,4 +1,6 @@
-package servicesync
+// Package access reads and writes the objects that are synced in one Kubernetes API:
+// a cluster's, a peer's or a shared store's. It never decides what to write.
+package access
 
 import (
 	"fmt"
@@ -17,28 +19,28 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
-// fieldManager is the name that all writes carry.
-const fieldManager = "xb-servicesync"
+// FieldManager is the field manager of all writes.
+const FieldManager = "xb-servicesync"
 
-// Pace is how fast a client may ask. client-go's own default would take hours
-// for a large cluster; the API server has its own fairness.
+// Pace limits a client's requests. client-go's default would take hours for a large
+// cluster, and the API server protects itself by priority and fairness.
 type Pace struct {
 	QPS   float32
 	Burst int
 }
 
-// api is one Kubernetes API: the own cluster's, the store's, or a peer's.
-type api struct {
-	config *rest.Config
-	kube   *kubernetes.Clientset
+// API is one Kubernetes API: the own cluster's, the store's, or a peer's.
+type API struct {
+	Config *rest.Config
+	Kube   *kubernetes.Clientset
 	groups map[schema.GroupVersion]rest.Interface
 	// resources is where each type of object is served.
 	resources map[schema.GroupVersionKind]string
-	scheme    *runtime.Scheme
+	Scheme    *runtime.Scheme
 }
 
-// kinds are the objects that are read or written.
-func kinds() map[schema.GroupVersionKind]string {
+// Kinds returns the kinds that are read or written, each with its resource's name.
+func Kinds() map[schema.GroupVersionKind]string {
 	own, mc := v1alpha1.GroupVersion(), mcsVersion()
 	return map[schema.GroupVersionKind]string{
 		corev1.SchemeGroupVersion.WithKind("Service"):            "services",
@@ -53,17 +55,17 @@ func kinds() map[schema.GroupVersionKind]string {
 	}
 }
 
-// mcsVersion is the version of the multi-cluster Services API that is used.
+// mcsVersion returns the version of the multi-cluster Services API that is used.
 func mcsVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: mcs.GroupName, Version: mcs.GroupVersion.Version}
 }
 
-// newAPI makes clients of an API; it does not connect.
-func newAPI(config *rest.Config, pace Pace, agent string) (*api, error) {
+// New makes the clients of an API. It does not connect.
+func New(config *rest.Config, pace Pace, agent string) (*API, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst, config.UserAgent = pace.QPS, pace.Burst, agent
-	config.WarningHandler = rest.NoWarnings{} // that Endpoints are deprecated is known
-	// Slices are many, and half as large.
+	config.WarningHandler = rest.NoWarnings{} // it would warn that Endpoints are deprecated
+	// EndpointSlices are many, and half as large in protobuf.
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	scheme := runtime.NewScheme()
@@ -80,14 +82,14 @@ func newAPI(config *rest.Config, pace Pace, agent string) (*api, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client of %s: %w", config.Host, err)
 	}
-	a := &api{config: config, kube: kube, resources: kinds(), scheme: scheme, groups: map[schema.GroupVersion]rest.Interface{
+	a := &API{Config: config, Kube: kube, resources: Kinds(), Scheme: scheme, groups: map[schema.GroupVersion]rest.Interface{
 		corev1.SchemeGroupVersion:      kube.CoreV1().RESTClient(),
 		discoveryv1.SchemeGroupVersion: kube.DiscoveryV1().RESTClient(),
 	}}
 	for _, gv := range []schema.GroupVersion{v1alpha1.GroupVersion(), mcsVersion()} {
 		c := rest.CopyConfig(config)
 		c.GroupVersion, c.APIPath = &gv, "/apis"
-		c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON // there is no protobuf of these
+		c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON // these types have no protobuf encoding
 		c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 		if a.groups[gv], err = rest.RESTClientForConfigAndClient(c, httpClient); err != nil {
 			return nil, fmt.Errorf("make client of %s for %s: %w", config.Host, gv, err)
@@ -96,25 +98,26 @@ func newAPI(config *rest.Config, pace Pace, agent string) (*api, error) {
 	return a, nil
 }
 
-// place is where an object is served.
-func (a *api) place(obj runtime.Object) (rest.Interface, string, error) {
-	known, _, err := a.scheme.ObjectKinds(obj)
+// Resource returns a client of the API group that serves an object, and the name of
+// its resource there.
+func (a *API) Resource(obj runtime.Object) (rest.Interface, string, error) {
+	known, _, err := a.Scheme.ObjectKinds(obj)
 	if err != nil || len(known) == 0 {
 		return nil, "", fmt.Errorf("find where %T is served: %w", obj, err)
 	}
 	return a.groups[known[0].GroupVersion()], a.resources[known[0]], nil
 }
 
-// inJSON reports whether objects like this one are served in nothing but JSON.
-func (a *api) inJSON(obj runtime.Object) bool {
-	known, _, err := a.scheme.ObjectKinds(obj)
+// inJSON reports whether objects of this type are served in JSON only.
+func (a *API) inJSON(obj runtime.Object) bool {
+	known, _, err := a.Scheme.ObjectKinds(obj)
 	return err == nil && slices.ContainsFunc(known, func(k schema.GroupVersionKind) bool {
 		return k.Group == v1alpha1.GroupName || k.Group == mcs.GroupName
 	})
 }
 
-// kindOf is what people call an object's kind.
-func kindOf(obj model.Object) string {
+// KindOf returns an object's kind, for people and metrics.
+func KindOf(obj model.Object) string {
 	switch obj.(type) {
 	case *corev1.Service:
 		return "Service"
