@@ -10,6 +10,10 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/blobname"
 )
 
+// maxName is the length of the longest name of a blob that is listed, in bytes. The
+// replicas' own are far shorter.
+const maxName = 1000
+
 // blobs implements journal.Blobs.
 type blobs struct{ db *database }
 
@@ -69,8 +73,8 @@ func (b blobs) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
 	}
 	defer done()
 	var names blobname.List
-	err = b.db.each(ctx, `SELECT name FROM {blobs} WHERE name >= $1 AND name < $2 ORDER BY name DESC LIMIT $3`,
-		[]any{[]byte(prefix), append([]byte(prefix), 0xff), int64(journal.MaxListed + 1)}, func(r pgx.Row) error {
+	err = b.db.each(ctx, `SELECT name FROM {blobs} WHERE name >= $1 AND name < $2 AND length(name) <= $4::INT8 ORDER BY name DESC LIMIT $3`,
+		[]any{[]byte(prefix), append([]byte(prefix), 0xff), int64(journal.MaxListed + 1), maxName}, func(r pgx.Row) error {
 			var name []byte
 			err := r.Scan(&name)
 			names.Add(string(name))

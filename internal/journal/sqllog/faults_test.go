@@ -259,6 +259,27 @@ func as(statements string) func(*testing.T) Config {
 	}
 }
 
+// TestSizesAreBounded: what a party has put into the tables past the driver is not
+// fetched if it is too large.
+func TestSizesAreBounded(t *testing.T) {
+	l := open(t, fresh(t))
+	exec(t, l, "INSERT INTO {slots} (slot, record) SELECT 1, repeat('x', $1::INT)::BYTEA", maxRecord+1)
+	if _, err := l.Read(t.Context(), 1, 1); !errors.Is(err, journal.ErrCorrupt) {
+		t.Errorf("Read = %v, want %v", err, journal.ErrCorrupt)
+	}
+	if _, err := l.Peek(t.Context(), 1); !errors.Is(err, journal.ErrCorrupt) {
+		t.Errorf("Peek = %v, want %v", err, journal.ErrCorrupt)
+	}
+	exec(t, l, "INSERT INTO {blobs} (name, data) SELECT 'a'::BYTEA, repeat('x', $1::INT)::BYTEA", journal.MaxBlob+1)
+	if _, err := l.GetBlob(t.Context(), "a"); !errors.Is(err, journal.ErrCorrupt) {
+		t.Errorf("GetBlob = %v, want %v", err, journal.ErrCorrupt)
+	}
+	exec(t, l, "INSERT INTO {blobs} (name, data) SELECT repeat('b', $1::INT)::BYTEA, ''", maxName+1)
+	if names, err := l.ListBlobs(t.Context(), ""); err != nil || len(names) != 1 {
+		t.Errorf("ListBlobs = %d names, %v", len(names), err)
+	}
+}
+
 // TestRights: the rights that README.md lists are enough for what it says.
 func TestRights(t *testing.T) {
 	cfg := fresh(t)

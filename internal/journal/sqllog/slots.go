@@ -115,15 +115,16 @@ type slotRow struct {
 }
 
 // selectRows reads the floor, and the rows of slots from one on, as of one moment. If
-// there are none, the one row of the answer has no slot.
-const selectRows = `SELECT m.floor, s.slot, s.record FROM {meta} AS m LEFT JOIN {slots} AS s
-	ON s.slot >= $1::INT8 AND s.slot < $2::INT8 ORDER BY s.slot`
+// there are none, the one row of the answer has no slot. A record that is too long for
+// a record is not fetched.
+const selectRows = `SELECT m.floor, s.slot, CASE WHEN length(s.record) <= $3::INT8 THEN s.record END
+	FROM {meta} AS m LEFT JOIN {slots} AS s ON s.slot >= $1::INT8 AND s.slot < $2::INT8 ORDER BY s.slot`
 
 // rows returns the floor, and the rows of those of limit slots from from on that are
 // held.
 func (l *Log) rows(ctx context.Context, from journal.Slot, limit int) (floor journal.Slot, found []slotRow, err error) {
 	from = min(from, lastSlot+1) // no row is there or above
-	err = l.db.each(ctx, selectRows, []any{int64(from), int64(from) + int64(limit)}, func(r pgx.Row) error {
+	err = l.db.each(ctx, selectRows, []any{int64(from), int64(from) + int64(limit), int64(maxRecord)}, func(r pgx.Row) error {
 		var lowest int64
 		var slot *int64
 		var record []byte
@@ -131,6 +132,9 @@ func (l *Log) rows(ctx context.Context, from journal.Slot, limit int) (floor jou
 			return err
 		}
 		floor = journal.Slot(lowest)
+		if slot != nil && record == nil {
+			return fmt.Errorf("slot %d holds more than %d bytes: %w", *slot, maxRecord, journal.ErrCorrupt)
+		}
 		if slot != nil {
 			found = append(found, slotRow{journal.Slot(*slot), record})
 		}
