@@ -79,11 +79,12 @@ func journalForms() string {
 	return strings.Join(forms[:last], ", ") + " or " + forms[last]
 }
 
-// journalHelp is the help of --journal.
+// journalHelp is the help of --journal. Its lines are not indented: those that are too
+// long for the terminal would be broken after the indentation.
 func journalHelp() string {
-	help := "where the state lives:\n"
+	help := "where the state lives:"
 	for _, d := range drivers {
-		help += "  " + d.form + d.more + "\n"
+		help += "\n" + d.form + d.more
 	}
 	return help
 }
