@@ -26,7 +26,7 @@ type Pacing struct {
 	Streams func(*http.Request) bool
 }
 
-// ErrSlow is what reading the body of a caller fails with who is too slow.
+// ErrSlow is the error of reading the body of a caller that is too slow.
 var ErrSlow = errors.New("the request's body does not arrive: it was given up")
 
 // Pace ends requests whose callers are slower than they have to be.

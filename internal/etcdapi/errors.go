@@ -16,7 +16,8 @@ import (
 // errTooManyLeases has no like in etcd.
 var errTooManyLeases = status.Error(codes.ResourceExhausted, "etcdserver: too many leases; revoke some, or let them expire")
 
-// outcomes maps what the state machine says to etcd's words.
+// outcomes maps the errors of the state machine to etcd's. A request that is wrong
+// whatever the state is refused before, by package wire or by the method.
 var outcomes = []struct{ from, to error }{
 	{mvcc.ErrCompacted, rpctypes.ErrGRPCCompacted},
 	{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},

@@ -81,7 +81,7 @@ type Journal interface {
 	Info() Info
 
 	// Append stores rec at slot, which must be within Info.Depth after the
-	// tail, the last slot below which no slot is empty. The driver keeps no
+	// tail, the last slot up to which every slot is held. The driver keeps no
 	// reference to rec after it returns.
 	//
 	// nil: stored, durable, and seen by every later Read once all slots below

@@ -48,8 +48,8 @@ type WriterID uint64
 type BatchNumber uint64
 
 // The closed set of errors that a request can end with. Each is the outcome
-// of the request on every replica, and changes nothing. They correspond to
-// the errors of etcd's api/v3rpc/rpctypes of the same names.
+// of the request on every replica, and changes nothing. Package etcdapi maps
+// them to etcd's own.
 var (
 	ErrCompacted        = errors.New("required revision has been compacted")
 	ErrFutureRevision   = errors.New("required revision is a future revision")

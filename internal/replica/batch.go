@@ -75,8 +75,8 @@ func (b *batch) expire(now time.Time) {
 	}
 }
 
-// resolve tells every proposer the outcome. A batch of which the first copy to be
-// applied is void has no results; that cannot be, and if it is, the outcome is unknown.
+// resolve tells every proposer the outcome. If there are no results, the first copy that
+// was applied was void. That should not happen; if it does, the outcome is unknown.
 func (b *batch) resolve(results []mvcc.Result, err error) {
 	if err == nil && len(results) != len(b.proposals) {
 		err = ErrUnknown

@@ -217,7 +217,10 @@ func (l *loop) pick(now time.Time) turns.Choice {
 	return turns.Choice{Slot: slot}
 }
 
-// hole returns the next empty slot that holds up records, to be filled now; 0: none.
+// hole returns the next empty slot that holds up records, to be filled now; 0: none. A
+// Read has found the first such slot, and made sure that it was never held. Holes above
+// it need no such proof: nothing above a slot that was never held was ever applied or
+// acknowledged.
 func (l *loop) hole(now time.Time) journal.Slot {
 	first := l.gap.fill
 	switch {
@@ -226,7 +229,7 @@ func (l *loop) hole(now time.Time) journal.Slot {
 	case l.window.flying[first] == nil:
 		return first // a Read found it empty, even if an Append found it taken before
 	case !l.turns.Quiet(now):
-		return 0 // it is on its way to be filled, and other writers fill the holes above
+		return 0 // the filler of first is under way, and other writers fill the holes above
 	}
 	return l.window.holeAbove(first)
 }

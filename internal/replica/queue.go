@@ -124,7 +124,7 @@ func (q *queue) take(limit int) []*proposal {
 	return taken
 }
 
-// expire abandons the proposals whose callers wait no longer than now. If all is set,
+// expire abandons the proposals whose callers' wait is over. If all is set,
 // it abandons every proposal and closes the queue.
 func (q *queue) expire(now time.Time, all bool) {
 	q.mu.Lock()

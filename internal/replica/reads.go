@@ -49,8 +49,8 @@ type fetch struct {
 	limit int
 	began time.Time
 	asked *round // linearizable reads, answered if the Read finds the tail
-	// trusted is how far the tail may be for the empty slot after it to be trusted. If
-	// it is farther, the slots above are looked at for proof that the slot was held.
+	// trusted is the last slot that is believed to be empty if the Read finds it so. Of
+	// an empty slot above it, the slots above are searched for proof that it was held.
 	trusted journal.Slot
 	recs    [][]byte
 }

@@ -88,8 +88,8 @@ func newMerged() *merged {
 	return &merged{parts: map[string]*part{}, variants: map[string][]*variant{}}
 }
 
-// set makes the part of a server that of a document, of which it holds groups;
-// a nil document takes the part out. It says whether anything has changed.
+// set replaces the part of a server by those groups of a document that the server
+// holds; a nil document takes the part out. It says whether anything has changed.
 func (m *merged) set(server string, doc *Swagger, groups []string) bool {
 	old := m.parts[server]
 	if old == nil && doc == nil || old != nil && old.source == doc && slices.Equal(old.groups, groups) {

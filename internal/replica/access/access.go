@@ -62,10 +62,9 @@ const (
 	ListSnapshots Operation = "list snapshots"
 )
 
-// needsWrites says whether the operation tells of writes alone: reads may go on while
-// it fails. Others of its kind go on beside it too, so that one that is merely silent
-// is no outage: if the whole journal is silent, a Read is silent as well, and
-// reports the outage.
+// needsWrites says whether the operation is a write: if it fails, reads may still work.
+// A write without an answer is not an outage by itself: if the whole journal is silent,
+// the Read under way is silent too, and reports the outage.
 func (o Operation) needsWrites() bool { return o == Append }
 
 // Call is one call on the journal, repeated until it is answered. Waits between the
@@ -235,9 +234,8 @@ func (a *Access) peek(ctx context.Context, slot journal.Slot) (rec []byte, err e
 // A writer anchors its records at the last slot that it has applied. So a record
 // whose anchor is an empty slot, or a later one, proves that the slot was held, and
 // that its record is lost: such a slot must be put back and never filled. An empty
-// slot below records that are all anchored before it was never held, or nobody who
-// wrote since had seen it held: a writer ended there before its record landed, and
-// others fill the slot.
+// slot below records that are all anchored before it was not read by any of their
+// writers. Usually a writer ended there before its record landed. Others fill the slot.
 
 // peekers is how many slots are looked at together.
 const peekers = 32

@@ -7,7 +7,8 @@
 // Writers that all choose the slot after the tail lose to the nearest writer, always.
 // So busy writers say in their records that they are busy, and take turns in the
 // order of their IDs. Which writers take turns at a slot follows from the records 64
-// and more slots below it, so that all writers agree. A writer that is far from the
+// and more slots below it, so that all writers agree if two or more asked there; before
+// that, each goes by what it has applied, and the store decides. A writer that is far from the
 // store takes its turns further ahead of the tail than a near one. See ADR 8.
 package turns
 
@@ -170,7 +171,7 @@ func (t *Turns) InForce(now time.Time) bool {
 type Choice struct {
 	Slot journal.Slot // 0: no batch is to be placed now
 	// Must says to fill the slot even if there is no request, because records
-	// above the slot wait for it, or will once the batch has arrived.
+	// above the slot wait for it now, or will by the time that the batch is stored.
 	Must bool
 }
 
@@ -197,9 +198,9 @@ func (t *Turns) Next(reach journal.Slot, idle bool, free func(journal.Slot) bool
 }
 
 // lead returns how far past the tail this writer's turns are taken. A round of turns
-// takes somewhat longer than the shortest round trip of the busy writers. While a
-// record of this writer is under way, after news of the tail that was under way as
-// long, so many rounds pass as its round trip is longer than the shortest.
+// takes somewhat longer than the shortest round trip of the busy writers. What this
+// writer knows of the tail is half a round trip old, and its record takes the other
+// half. Meanwhile as many rounds pass as the shortest round trip fits into its own.
 func (t *Turns) lead(r *roster) journal.Slot {
 	if 2*t.meter.trip < 3*r.trip || r.trip == 0 {
 		return 1
@@ -209,8 +210,9 @@ func (t *Turns) lead(r *roster) journal.Slot {
 }
 
 // Aim returns the slot for a batch of a writer that has no turn. That is the slot
-// after the last. Where batches are lost, it is past the slots that others fill until
-// the batch arrives, and there at this writer's position among the authors.
+// after the last. If batches are lost, it is past the slots that others fill until the
+// batch arrives: the first slot from there that is this writer's by its rank among the
+// IDs of the authors.
 func (t *Turns) Aim(now time.Time) journal.Slot {
 	m := &t.meter
 	pass := m.slotsWithin(now.Sub(m.seen) + m.trip/2)

@@ -95,7 +95,7 @@ func (a *aiming) asClaimed(m clusterset.Member) {
 	case !a.gives() && !a.candidate():
 		// There is nothing to hand over.
 	case !a.agreed(m):
-		// The Services are not the same: sayNativeTwice says so.
+		// The Services are not the same: noteTwoNatives says so.
 	case a.me.Mode != v1alpha1.ModeSource:
 		a.role = v1alpha1.RoleReceiver
 	case m.Mode == v1alpha1.ModeSource:
