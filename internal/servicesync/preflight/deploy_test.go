@@ -27,7 +27,7 @@ func manifest(t *testing.T, name string) []byte {
 
 func TestDeployedDefinitions(t *testing.T) {
 	if !bytes.Equal(bytes.Join(v1alpha1.CRDs(), nil), manifest(t, "crds.yaml")) {
-		t.Error("deploy/servicesync/crds.yaml is not what api/servicesync/v1alpha1 has: concatenate its YAML files anew")
+		t.Error("deploy/servicesync/crds.yaml is not what api/servicesync/v1alpha1 has: run make generate")
 	}
 }
 
