@@ -22,6 +22,8 @@ func TestErrorsAreEtcds(t *testing.T) {
 		{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
 		{mvcc.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
 		{mvcc.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
+		{mvcc.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
+		{mvcc.ErrTooManyLeases, errTooManyLeases},
 		{mvcc.ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey},
 		{mvcc.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
 		{fmt.Errorf("9 bytes: %w", replica.ErrTooLarge), rpctypes.ErrGRPCRequestTooLarge},
