@@ -1,5 +1,4 @@
-// Package servicesync keeps the Services that clusters share alike: it reads
-// the own cluster and what its peers publish, has package model decide, and
-// writes what that says to the own cluster and to its publications. It never
-// writes to a peer, and decides nothing about a Service itself.
+// Package servicesync works for a cluster: it reads the cluster and what its peers publish,
+// has package model decide about each Service, and writes what was decided to the cluster
+// and to its publications. It never writes to a peer, and decides nothing itself.
 package servicesync

@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	clientretry "k8s.io/client-go/util/retry"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
@@ -293,24 +292,15 @@ func (m *Migration) preview(ctx context.Context, decide func(in model.Input, cfg
 		s.queue.ShutDown()
 		_ = g.Wait() // it was stopped
 	}()
-	for _, read := range s.reads() {
+	for _, read := range s.views.reads() {
 		g.Go(func() error { read(reading); return nil })
 	}
 	if err := s.load(reading); err != nil {
 		return err
 	}
-	g.Go(func() error { return s.followPeers(reading) })
+	g.Go(func() error { return s.roster.Run(reading) })
 	soon, cancel := context.WithTimeout(reading, previewPatience)
 	defer cancel()
-	select {
-	case <-s.named:
-	case <-soon.Done():
-	}
-	var missing []string
-	for _, r := range s.readings() {
-		if !cache.WaitForCacheSync(soon.Done(), r.synced) {
-			missing = append(missing, string(r.id))
-		}
-	}
+	missing := s.roster.AwaitRead(soon)
 	return decide(s.input(m.Service, time.Now()), s.model, missing)
 }

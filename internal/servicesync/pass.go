@@ -2,7 +2,6 @@ package servicesync
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -11,22 +10,20 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/notebook"
 )
 
-// handle makes one pass for a Service, and sees to it that there is another
-// one if it is needed.
+// handle makes one pass for a Service, and queues the next one if another is needed.
 func (s *site) handle(ctx context.Context, k types.NamespacedName) {
 	start := time.Now()
-	if !s.caughtUp(k, start) {
-		return // what shows the rest comes with an event; see overdue
+	if !s.notes.CaughtUp(k, start) {
+		return // the event that shows the last write queues the Service again; see overdue
 	}
-	noticed, received := s.take(k)
-	again, err := s.pass(ctx, k, start, noticed, received)
+	again, err := s.pass(ctx, k, start, s.notes.Take(k))
 	s.metrics.pass.WithLabelValues(string(s.model.Cluster)).Observe(time.Since(start).Seconds())
 	switch {
 	case err == nil:
@@ -40,7 +37,7 @@ func (s *site) handle(ctx context.Context, k types.NamespacedName) {
 		s.log.Debug("overtaken; deciding again", "service", k, "error", err)
 		s.queue.Again(k)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		s.queue.Again(k) // what is in it goes by itself
+		s.queue.Again(k) // the namespace controller deletes its objects
 		s.settle(k)
 	default:
 		s.log.Warn("service was not brought up to date; trying again", "service", k, "reason", access.Explain(err, "cluster "+string(s.model.Cluster)), "error", err)
@@ -48,9 +45,9 @@ func (s *site) handle(ctx context.Context, k types.NamespacedName) {
 	}
 }
 
-// pass decides about a Service and carries out what was decided. It returns
-// when time alone would change the decision.
-func (s *site) pass(ctx context.Context, k types.NamespacedName, now, noticed time.Time, received map[model.ClusterID]time.Time) (time.Time, error) {
+// pass decides about a Service and carries out the decision. It returns when the decision
+// would change by time alone; zero if never.
+func (s *site) pass(ctx context.Context, k types.NamespacedName, now time.Time, noticed notebook.Noticed) (time.Time, error) {
 	in := s.input(k, now)
 	result := model.Decide(s.model, in)
 	s.note(k, in, result)
@@ -61,32 +58,18 @@ func (s *site) pass(ctx context.Context, k types.NamespacedName, now, noticed ti
 		}
 		s.metrics.writes.WithLabelValues(string(s.model.Cluster), access.KindOf(w.Object), string(w.Verb), "done").Inc()
 		s.log.Debug("wrote", "service", k, "verb", w.Verb, "kind", access.KindOf(w.Object), "object", access.ObjectName(w.Object), "why", w.Why)
-		s.time(in, w, noticed, received)
+		s.measureDelay(in, w, noticed)
 	}
-	// What was written may not be in view yet: then another pass comes, and says it.
+	// After a write the views are behind; the next pass writes the conditions then.
 	if len(result.Writes) == 0 {
-		if err := s.sayConditions(ctx, k, result); err != nil {
+		if err := s.writeConditions(ctx, k, result); err != nil {
 			return time.Time{}, err
 		}
 	}
-	return sooner(result.Again, s.nextTurn(now)), nil
+	return sooner(result.Again, s.roster.NextTurn(now)), nil
 }
 
-// nextTurn is when the health of a peer changes that is remembered and not read:
-// nobody follows it. Zero is never.
-func (s *site) nextTurn(now time.Time) (next time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, m := range s.remember {
-		if _, reads := s.peers[id]; !reads {
-			_, until := m.peering().Health(now)
-			next = sooner(next, until)
-		}
-	}
-	return next
-}
-
-// sooner is the earlier of two times, of which zero is never.
+// sooner returns the earlier of two times. Zero is never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -101,74 +84,21 @@ func outcome(err error) string {
 	return "failed"
 }
 
-// input is all that is known of a Service.
+// input returns all that is known of a Service.
 func (s *site) input(k types.NamespacedName, now time.Time) model.Input {
-	in := model.Input{
-		Now: now, Service: k,
-		Local: model.Local{
-			Service:       s.services.Get(k.Namespace, k.Name),
-			Slices:        s.slices.Of(k),
-			Endpoints:     s.endpoints.Get(k.Namespace, k.Name),
-			Export:        s.exports.Get(k.Namespace, k.Name),
-			Import:        s.imports.Get(k.Namespace, k.Name),
-			Derived:       s.services.Get(k.Namespace, model.DerivedName(k)),
-			DerivedSlices: s.slices.Of(types.NamespacedName{Namespace: k.Namespace, Name: model.DerivedName(k)}),
-		},
-		Published: model.Published{Slices: s.pubSlices.Of(k)},
-		Peers:     make(map[model.ClusterID]model.Peer),
+	return model.Input{
+		Now: now, Service: k, Local: s.views.local(k), Published: s.views.published(k), Peers: s.roster.Peers(k, now),
 	}
-	if ns := s.namespaces.Get("", k.Namespace); ns != nil {
-		in.Local.Namespace = ns.DeletionTimestamp == nil
-	}
-	if found := s.pubs.Of(k); len(found) > 0 {
-		in.Published.Service = found[0]
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, m := range s.remember {
-		peering := m.peering()
-		peering.Forgotten = s.forgotten[id]
-		in.Peers[id] = peering.Peer(s.model.Cluster, now, model.Published{})
-	}
-	for id := range s.forgotten {
-		if _, ok := in.Peers[id]; !ok {
-			in.Peers[id] = model.Peering{Heard: now, Forgotten: true}.Peer(s.model.Cluster, now, model.Published{})
-		}
-	}
-	for id, p := range s.peers {
-		peering := p.peering()
-		peering.Forgotten = s.forgotten[id]
-		published := model.Published{}
-		if peering.Synced {
-			published = p.published(k) // read later than the lease: it lacks nothing that the lease counts
-			if published.Service == nil {
-				peering.Services = p.countedWithout(k)
-			}
-		}
-		in.Peers[id] = peering.Peer(s.model.Cluster, now, published)
-		p.decided(standingOf(in.Peers[id]))
-	}
-	return in
 }
 
-// write carries out one write, and remembers to wait until the views show it.
+// write carries out one write, and notes to wait until the views show it.
 func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write) error {
-	// How many Services are published is said before it is so, once anybody counts.
-	more := int32(0)
-	if _, ok := w.Object.(*v1alpha1.PublishedService); ok && w.Verb == model.Create {
-		more = 1
-	} else if ok && w.Verb == model.Delete {
-		more = -1
-	}
+	more := countedBy(w)
 	if more != 0 {
-		s.counting.RLock()
-		defer s.counting.RUnlock()
-		count := func() { s.counted.Store(time.Now().UnixNano()) }
-		count()
-		defer count()
-		if err := s.keeper.Announce(ctx, more); err != nil {
-			s.keeper.Retract(more)
-			return fmt.Errorf("write in own lease how many services are published: %w", err)
+		done, err := s.count.announce(ctx, s.keeper, more)
+		defer done()
+		if err != nil {
+			return err
 		}
 	}
 	store := s.own
@@ -182,126 +112,35 @@ func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write)
 		}
 		return err
 	}
-	shown := s.shown(w, written)
-	if shown == nil || shown() { // a write that changes nothing is, and no event comes of it
-		return nil
+	// A write that changes nothing is shown already, and no event follows it.
+	if shown := s.views.shown(w, written); shown != nil && !shown() {
+		s.notes.Wrote(k, shown)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.noted(k)
-	n.written = append(n.written, receipt{shown, time.Now().Add(patience)})
 	return nil
 }
 
-// recount corrects how many Services the lease says are published, where it is
-// not known what came of writes that were announced. It waits for quiet.
-func (s *site) recount() {
-	if time.Since(time.Unix(0, s.counted.Load())) < patience || !s.counting.TryLock() {
-		return
-	}
-	defer s.counting.Unlock()
-	s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) {
-		spec.Services = int32(s.pubs.Len()) //nolint:gosec // Services of one cluster
-	})
-}
-
-// shown tells whether the view of what was written has caught up with it.
-func (s *site) shown(w model.Write, written model.Object) func() bool {
-	switch obj := w.Object.(type) {
-	case *corev1.Service:
-		return receiptOf(s.services, obj, written)
-	case *discoveryv1.EndpointSlice:
-		return receiptOf(s.slices, obj, written)
-	case *corev1.Namespace:
-		return receiptOf(s.namespaces, obj, written)
-	case *corev1.Endpoints: //nolint:staticcheck // deprecated, and written on request
-		return receiptOf(s.endpoints, obj, written)
-	case *v1alpha1.PublishedService:
-		return receiptOf(s.pubs, obj, written)
-	case *v1alpha1.PublishedSlice:
-		return receiptOf(s.pubSlices, obj, written)
-	case *mcs.ServiceExport:
-		return receiptOf(s.exports, obj, written)
-	case *mcs.ServiceImport:
-		return receiptOf(s.imports, obj, written)
-	default:
-		return nil
-	}
-}
-
-func receiptOf[T model.Object](v *access.View[T], asked T, written model.Object) func() bool {
-	if w, ok := written.(T); ok && written != nil {
-		return func() bool { return v.Shows(w) }
-	}
-	return func() bool { return v.Lacks(asked) }
-}
-
-// caughtUp reports whether the views show all that was written for a Service.
-func (s *site) caughtUp(k types.NamespacedName, now time.Time) bool {
-	s.mu.Lock()
-	n := s.notes[k]
-	if n == nil || len(n.written) == 0 {
-		s.mu.Unlock()
-		return true
-	}
-	waiting := n.written
-	s.mu.Unlock()
-	for len(waiting) > 0 && (waiting[0].shown() || now.After(waiting[0].deadline)) {
-		waiting = waiting[1:]
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(waiting) == 0 {
-		waiting = nil
-	}
-	n.written = waiting
-	return len(waiting) == 0
-}
-
-// overdue has Services decided about whose writes no event has shown, until ctx
-// ends: what was written may have been overtaken where nobody saw it.
+// overdue queues Services whose last write the views have not shown in time, until ctx
+// ends. Somebody else may have changed the object again before the view saw the write.
 func (s *site) overdue(ctx context.Context) {
 	for ctx.Err() == nil {
-		access.Pause(ctx, patience/5)
-		now := time.Now()
-		var late []types.NamespacedName
-		s.mu.Lock()
-		for k, n := range s.notes {
-			if len(n.written) > 0 && now.After(n.written[0].deadline) {
-				late = append(late, k)
-			}
-		}
-		s.mu.Unlock()
-		for _, k := range late {
+		access.Pause(ctx, notebook.Patience/5)
+		for _, k := range s.notes.Overdue(time.Now()) {
 			s.add(k, false)
 		}
 	}
 }
 
-// take takes the times at which the changes were noticed that are now decided about.
-func (s *site) take(k types.NamespacedName) (time.Time, map[model.ClusterID]time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.notes[k]
-	if n == nil {
-		return time.Time{}, nil
-	}
-	noticed, received := n.noticed, n.received
-	n.noticed, n.received = time.Time{}, nil
-	return noticed, received
-}
-
-// time measures how long a change took that a write passes on.
-func (s *site) time(in model.Input, w model.Write, noticed time.Time, received map[model.ClusterID]time.Time) {
+// measureDelay measures how long the changes took that a write passes on.
+func (s *site) measureDelay(in model.Input, w model.Write, noticed notebook.Noticed) {
 	own, now := string(s.model.Cluster), time.Now()
 	switch obj := w.Object.(type) {
 	case *v1alpha1.PublishedService, *v1alpha1.PublishedSlice:
-		if !noticed.IsZero() && w.Verb != model.Delete && publishesChange(obj, in.Now) {
-			since(s.metrics.propagation.WithLabelValues(own, own, stagePublish), noticed, now)
+		if !noticed.Own.IsZero() && w.Verb != model.Delete && publishesChange(obj, in.Now) {
+			since(s.metrics.propagation.WithLabelValues(own, own, stagePublish), noticed.Own, now)
 		}
 	case *discoveryv1.EndpointSlice:
 		for _, part := range model.Fresh(obj, in.Local.Slices) {
-			at, live := received[part.Cluster]
+			at, live := noticed.Peers[part.Cluster]
 			if !live {
 				continue
 			}
@@ -317,7 +156,7 @@ func (s *site) time(in model.Input, w model.Write, noticed time.Time, received m
 	}
 }
 
-// publishesChange reports whether endpoints in a publication changed with the pass at now.
+// publishesChange reports whether the pass at now changed endpoints in a publication.
 func publishesChange(publication model.Object, now time.Time) bool {
 	service, ok := publication.(*v1alpha1.PublishedService)
 	return !ok || slices.ContainsFunc(service.Spec.Slices, func(s v1alpha1.InlineSlice) bool {
@@ -325,31 +164,10 @@ func publishesChange(publication model.Object, now time.Time) bool {
 	})
 }
 
-// note keeps what a decision found out, and tells people what is new in it.
+// note notes the outcome of a decision, and logs and counts what is new in it.
 func (s *site) note(k types.NamespacedName, in model.Input, result model.Result) {
 	own := string(s.model.Cluster)
-	s.mu.Lock()
-	n := s.noted(k)
-	before := n.facts
-	n.facts = result.Facts
-	fresh := result.Events
-	if len(n.said) > 0 {
-		fresh = nil
-		for _, e := range result.Events {
-			if !n.said[e] {
-				fresh = append(fresh, e)
-			}
-		}
-	}
-	n.said = nil
-	if len(result.Events) > 0 {
-		n.said = make(map[model.Event]bool, len(result.Events))
-		for _, e := range result.Events {
-			n.said[e] = true
-		}
-	}
-	s.mu.Unlock()
-
+	before, fresh := s.notes.Decided(k, result.Facts, result.Events)
 	if result.Facts.Phase != before.Phase && result.Facts.Phase != "" {
 		s.metrics.migrations.WithLabelValues(own, string(result.Facts.Phase)).Inc()
 		s.log.Info("handover", "service", k, "phase", result.Facts.Phase)
@@ -358,7 +176,7 @@ func (s *site) note(k types.NamespacedName, in model.Input, result model.Result)
 		s.metrics.kept.WithLabelValues(own).Inc()
 	}
 	if holds := result.Facts.Holds; holds != before.Holds && holds != "" {
-		level := slog.LevelDebug // a replica that waits for its namespace, say: as many as there are
+		level := slog.LevelDebug // for example a replica that waits for its namespace; there may be many
 		if result.Facts.Phase != "" || result.Facts.Asked {
 			level = slog.LevelInfo
 		}
@@ -369,7 +187,12 @@ func (s *site) note(k types.NamespacedName, in model.Input, result model.Result)
 			s.metrics.sweeps.WithLabelValues(own, access.KindOf(w.Object)).Inc()
 		}
 	}
-	for _, e := range fresh {
+	s.tell(k, in, fresh)
+}
+
+// tell logs events about a Service and records them in the cluster.
+func (s *site) tell(k types.NamespacedName, in model.Input, events []model.Event) {
+	for _, e := range events {
 		if e.Type == corev1.EventTypeWarning {
 			s.log.Warn("about a service", "service", k, "reason", e.Reason, "note", e.Note)
 		}
@@ -379,7 +202,7 @@ func (s *site) note(k types.NamespacedName, in model.Input, result model.Result)
 	}
 }
 
-// subject is what an Event about a Service is put at; nil: there is nothing.
+// subject returns the object that an Event about a Service refers to; nil if there is none.
 func subject(in model.Input) model.Object {
 	switch {
 	case in.Local.Service != nil:
@@ -393,31 +216,14 @@ func subject(in model.Input) model.Object {
 	}
 }
 
-// settle takes a Service off those that the start has still to decide about,
-// and drops notes that say nothing.
+// settle notes that a Service is up to date.
 func (s *site) settle(k types.NamespacedName) {
-	s.mu.Lock()
-	delete(s.initial, k)
-	if n := s.notes[k]; n != nil && n.idle() {
-		delete(s.notes, k)
+	if s.notes.Settle(k) {
+		s.complete()
 	}
-	s.mu.Unlock()
-	s.settled()
 }
 
-// idle reports that nothing is lost with the notes.
-func (n *notes) idle() bool {
-	f := n.facts
-	return n.noticed.IsZero() && n.received == nil && n.written == nil && n.said == nil &&
-		f.Conflict == "" && f.Holds == "" && f.Phase == "" && !f.Kept
-}
-
-// settled has the lease say that all is published, once it is.
-func (s *site) settled() {
-	s.mu.Lock()
-	done := s.loaded && len(s.initial) == 0
-	s.mu.Unlock()
-	if done {
-		s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Complete = true })
-	}
+// complete has the lease say that all Services are published.
+func (s *site) complete() {
+	s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Complete = true })
 }

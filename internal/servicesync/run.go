@@ -21,10 +21,10 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
-	"github.com/xbernetes/xbernetes/internal/servicesync/lease"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 	"github.com/xbernetes/xbernetes/internal/servicesync/preflight"
+	"github.com/xbernetes/xbernetes/internal/servicesync/roster"
 )
 
 // Config is what a process does: for which clusters, with which peers.
@@ -56,7 +56,7 @@ type Config struct {
 	Carry model.Carry
 	// Forget names clusters of which nothing shall be left.
 	Forget []string
-	// Lease is how long silence of this cluster says nothing to its peers.
+	// Lease is how long after the last renewal peers still count this cluster as alive.
 	Lease time.Duration
 	// Workers is how many Services are written at a time.
 	Workers int
@@ -250,23 +250,18 @@ func (t *term) lead(ctx context.Context) error {
 // site is the cluster as the model and the peers are configured for it.
 func (t *term) site(ctx context.Context) (*site, error) {
 	addresses := preflight.ReadAddresses(ctx, t.own, t.cluster.PodRanges, t.log)
-	s, err := newSite(&site{
+	return newSite(&site{
 		model: model.Config{
 			Cluster: model.ClusterID(t.cluster.Name), Namespace: t.namespace, Scope: t.cfg.Scope,
 			CreateNamespaces: t.cfg.CreateNamespaces, Families: addresses.Families, MinReady: t.cfg.MinReady,
 			StableFor: t.cfg.StableFor, Endpoints: t.cfg.Endpoints, ExportedOnly: t.cfg.ExportedOnly,
 			Trust: t.cfg.Trust, Carry: t.cfg.Carry, Reserved: slices.Concat(addresses.Pods, addresses.Services, addresses.Servers),
 		},
-		own: t.own, publications: t.publications, source: t.cfg.Peers(t.cluster, t.own.Kube), pace: t.cfg.Pace,
-		namespace: t.cfg.Namespace, workers: t.cfg.Workers, log: t.log, metrics: t.metrics,
-		conditions: []metav1.Condition{t.rights}, podRanges: addresses.ForLease(), forgotten: forgotten(t.cfg.Forget),
+		own: t.own, publications: t.publications, workers: t.cfg.Workers, log: t.log, metrics: t.metrics,
+		standing: standing{podRanges: addresses.ForLease(), rights: t.rights},
+	}, t.cfg.Lease, roster.Config{
+		Source: t.cfg.Peers(t.cluster, t.own.Kube), Pace: t.cfg.Pace, Namespace: t.cfg.Namespace, Forgotten: forgotten(t.cfg.Forget),
 	})
-	if err != nil {
-		return nil, err
-	}
-	s.keeper = lease.New(t.publications, t.namespace, s.model.Cluster, t.cfg.Lease, t.log)
-	s.keeper.Peers, s.keeper.Conditions = s.peerStatuses, s.leaseConditions
-	return s, nil
 }
 
 func forgotten(names []string) map[model.ClusterID]bool {

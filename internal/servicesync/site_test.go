@@ -10,11 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,9 +32,14 @@ import (
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/notebook"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
+	"github.com/xbernetes/xbernetes/internal/servicesync/roster"
 	"github.com/xbernetes/xbernetes/internal/servicesync/store"
 )
+
+// turnDelay is how long a roster gathers changes of what holds for a whole peer.
+const turnDelay = 100 * time.Millisecond
 
 func TestMain(m *testing.M) {
 	// The broadcaster of Events lets go of its last one in its own time.
@@ -490,7 +493,7 @@ func newBareSite(t *testing.T, f *fakeAPI) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newSite(&site{model: model.Config{Cluster: "a"}, own: a, publications: a, log: slog.New(slog.DiscardHandler)})
+	s, err := newSite(&site{model: model.Config{Cluster: "a"}, own: a, publications: a, log: slog.New(slog.DiscardHandler)}, time.Hour, roster.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -512,44 +515,18 @@ func runBeside(t *testing.T, run func(context.Context)) {
 	})
 }
 
-// What a view lacks already, and is still counted, is not confirmed to be gone.
-func TestCountThatLagsBehind(t *testing.T) {
-	c := newFakeAPI(t)
-	c.lease("c", 1)
-	c.publish("c", "web", v1alpha1.PublishedServiceSpec{})
-	s := newBareSite(t, c)
-	p, err := newPeer("c", "a", "test", "", "sync", s.own, memory{heard: time.Now()}, peerHooks{s.peerChanged, s.peerTurned}, s.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.peers["c"] = &reading{peer: p}
-	runBeside(t, func(ctx context.Context) { _ = p.run(ctx) })
-	web := keyOf("shop", "web")
-	for !s.input(web, time.Now()).Peers["c"].Confirmed {
-		access.Pause(t.Context(), time.Millisecond)
-	}
-	c.remove(published, "sync", model.PublicationName(web))
-	for n, _ := p.roll.count(""); n > 0 || len(p.services.Of(web)) > 0; n, _ = p.roll.count("") {
-		access.Pause(t.Context(), time.Millisecond)
-	}
-	p.roll.set("sync/"+model.PublicationName(web), true) // as it is until the handlers are told
-	if got := s.input(web, time.Now()).Peers["c"]; got.Published.Service != nil || got.Confirmed {
-		t.Errorf("the handlers count a Service that the view lacks, and it is confirmed to be gone: %t", got.Confirmed)
-	}
-}
-
 // A write that changes nothing is not waited for: no event comes of it, and another
 // pass would only write it again.
 func TestWriteThatChangesNothing(t *testing.T) {
 	f := newFakeAPI(t)
 	f.service("shop", "web", "10.0.0.1")
 	s := newBareSite(t, f)
-	runBeside(t, s.services.Run)
-	for !s.services.Synced() {
+	runBeside(t, s.views.services.Run)
+	for !s.views.services.Synced() {
 		access.Pause(t.Context(), time.Millisecond)
 	}
 	web := keyOf("shop", "web")
-	there := s.services.Get(web.Namespace, web.Name)
+	there := s.views.services.Get(web.Namespace, web.Name)
 	changed := there.DeepCopy()
 	changed.Annotations = map[string]string{"by": "test"}
 	for _, w := range []model.Write{
@@ -559,31 +536,50 @@ func TestWriteThatChangesNothing(t *testing.T) {
 		if err := s.write(t.Context(), web, w); err != nil {
 			t.Fatal(err)
 		}
-		if waits := len(s.noted(web).written) > 0; waits && w.Object == w.Before {
+		if waits := !s.notes.CaughtUp(web, time.Now()); waits && w.Object == w.Before {
 			t.Error("what changes nothing is waited for")
 		}
 	}
-	for !s.caughtUp(web, time.Now()) {
+	for !s.notes.CaughtUp(web, time.Now()) {
 		access.Pause(t.Context(), time.Millisecond)
 	}
-	if got := s.services.Get(web.Namespace, web.Name).Annotations["by"]; got != "test" {
+	if got := s.views.services.Get(web.Namespace, web.Name).Annotations["by"]; got != "test" {
 		t.Errorf("nothing waited until the change was seen, and it is %q", got)
 	}
 }
 
 // A Service whose write no event ever shows is decided about all the same.
 func TestWriteThatIsNotShown(t *testing.T) {
-	s := newBareSite(t, newFakeAPI(t))
-	web, now := keyOf("shop", "web"), time.Now()
-	s.noted(web).written = []receipt{{func() bool { return false }, now}}
-	s.noted(keyOf("shop", "waits")).written = []receipt{{func() bool { return false }, now.Add(time.Hour)}}
-	runBeside(t, s.overdue)
-	if k, _ := s.queue.Get(); k != web || !s.caughtUp(k, time.Now()) {
-		t.Errorf("%s is decided about, or waits on", k)
-	}
-	if s.caughtUp(keyOf("shop", "waits"), time.Now()) {
-		t.Error("nothing is waited for")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a, err := access.New(&rest.Config{Host: "http://none"}, access.Pace{QPS: -1}, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := newSite(&site{model: model.Config{Cluster: "a"}, own: a, publications: a, log: slog.New(slog.DiscardHandler)}, time.Hour, roster.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.queue.ShutDown()
+		web, waits := keyOf("shop", "web"), keyOf("shop", "waits")
+		never := func() bool { return false }
+		s.notes.Wrote(web, never)
+		time.Sleep(notebook.Patience - time.Millisecond)
+		s.notes.Wrote(waits, never)
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			s.overdue(ctx)
+		}()
+		if k, _ := s.queue.Get(); k != web || !s.notes.CaughtUp(k, time.Now()) {
+			t.Errorf("%s is decided about, or waits on", k)
+		}
+		if s.notes.CaughtUp(waits, time.Now()) {
+			t.Error("nothing is waited for")
+		}
+		stop()
+		<-over
+	})
 }
 
 // A peer that accepts connections and never answers holds nobody up, neither at
@@ -678,48 +674,6 @@ func TestHungClientDelaysNothing(t *testing.T) {
 			if n := strings.Count(pb.log.String(), "is left to itself"); n != c.left {
 				t.Errorf("%d clients are said to hang, want %d", n, c.left)
 			}
-		})
-	}
-}
-
-// A peer that refuses connections is tried again later and later; once it is no
-// longer read, nobody waits for the next time.
-func TestRefusingPeerStopsAtOnce(t *testing.T) {
-	for name, refusal := range map[string]http.RoundTripper{
-		"no server": answers(func(*http.Request) (*http.Response, error) {
-			return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
-		}),
-		"busy server": answers(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody}, nil
-		}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, err := access.New(&rest.Config{Host: "http://refusing", Transport: refusal}, access.Pace{QPS: -1}, "test")
-				if err != nil {
-					t.Fatal(err)
-				}
-				none := peerHooks{func(types.NamespacedName, model.ClusterID, bool) {}, func(model.ClusterID, standing, standing) {}}
-				p, err := newPeer("a", "b", "test", "", "sync", a, memory{heard: time.Now()}, none, slog.New(slog.DiscardHandler))
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, stop := context.WithCancel(t.Context())
-				over := make(chan error)
-				go func() { over <- p.run(ctx) }()
-				time.Sleep(5 * time.Minute) // of the bubble's: the waits are as long as they get
-				if !p.faulty() {
-					t.Error("the peer is not said to be faulty")
-				}
-				stop()
-				synctest.Wait()
-				select {
-				case <-over:
-				default:
-					t.Error("it is stopped, and has not ended")
-					<-over
-				}
-			})
 		})
 	}
 }

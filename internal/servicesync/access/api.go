@@ -16,7 +16,7 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
-	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
 )
 
 // FieldManager is the field manager of all writes.
@@ -117,7 +117,7 @@ func (a *API) inJSON(obj runtime.Object) bool {
 }
 
 // KindOf returns an object's kind, for people and metrics.
-func KindOf(obj model.Object) string {
+func KindOf(obj plan.Object) string {
 	switch obj.(type) {
 	case *corev1.Service:
 		return "Service"

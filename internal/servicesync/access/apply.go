@@ -17,7 +17,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
-	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
 )
 
 // Apply carries out one write. It returns the written object with the UID and
@@ -25,20 +25,20 @@ import (
 // the write was decided on an older state and changed nothing: see Overtaken. After any
 // other error the write may have been carried out, unless it was Refused, so the caller
 // must read the state again before it decides.
-func (a *API) Apply(ctx context.Context, w model.Write) (model.Object, error) {
+func (a *API) Apply(ctx context.Context, w plan.Write) (plan.Object, error) {
 	client, resource, err := a.Resource(w.Object)
 	if err != nil {
 		return nil, err
 	}
-	out := w.Object.DeepCopyObject().(model.Object)
+	out := w.Object.DeepCopyObject().(plan.Object)
 	switch w.Verb {
-	case model.Create:
+	case plan.Create:
 		err = send(ctx, addressed(client.Post().Resource(resource), w.Object).Body(out), out)
-	case model.Update:
+	case plan.Update:
 		err = a.update(ctx, client, resource, "", w, out)
-	case model.UpdateStatus:
+	case plan.UpdateStatus:
 		err = a.update(ctx, client, resource, "status", w, out)
-	case model.Delete:
+	case plan.Delete:
 		uid, version := w.Object.GetUID(), w.Object.GetResourceVersion()
 		background := metav1.DeletePropagationBackground
 		req := client.Delete().Resource(resource).Name(w.Object.GetName())
@@ -61,7 +61,7 @@ func (a *API) Apply(ctx context.Context, w model.Write) (model.Object, error) {
 
 // update replaces w.Before by w.Object; it fails with a conflict if the server no longer
 // has w.Before.
-func (a *API) update(ctx context.Context, client rest.Interface, resource, sub string, w model.Write, out model.Object) error {
+func (a *API) update(ctx context.Context, client rest.Interface, resource, sub string, w plan.Write, out plan.Object) error {
 	if ours(w.Object) {
 		out.SetResourceVersion(w.Before.GetResourceVersion())
 		out.SetUID(w.Before.GetUID())
@@ -85,7 +85,7 @@ const metadataOnly = "application/vnd.kubernetes.protobuf;as=PartialObjectMetada
 	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 // send carries out a write, and sets the UID and resourceVersion of out.
-func send(ctx context.Context, req *rest.Request, out model.Object) error {
+func send(ctx context.Context, req *rest.Request, out plan.Object) error {
 	var written metav1.PartialObjectMetadata
 	if err := req.SetHeader("Accept", metadataOnly).Do(ctx).Into(&written); err != nil {
 		return err
@@ -105,14 +105,14 @@ func subresources(sub string) []string {
 // addressed sets the namespace and field manager of a write of obj. Objects of this
 // project's group are validated strictly, because an API server with older definitions
 // would otherwise silently drop new fields.
-func addressed(req *rest.Request, obj model.Object) *rest.Request {
+func addressed(req *rest.Request, obj plan.Object) *rest.Request {
 	if isOfGroup(obj) {
 		req = req.Param("fieldValidation", metav1.FieldValidationStrict)
 	}
 	return within(req.Param("fieldManager", FieldManager), obj)
 }
 
-func within(req *rest.Request, obj model.Object) *rest.Request {
+func within(req *rest.Request, obj plan.Object) *rest.Request {
 	if ns := obj.GetNamespace(); ns != "" {
 		return req.Namespace(ns)
 	}
@@ -122,12 +122,12 @@ func within(req *rest.Request, obj model.Object) *rest.Request {
 // ours reports whether only this controller writes the object, so that the whole object
 // may be sent. For other objects only the difference is sent; that includes Services and
 // namespaces that this controller created, because others add labels and annotations.
-func ours(obj model.Object) bool {
+func ours(obj plan.Object) bool {
 	_, slice := obj.(*discoveryv1.EndpointSlice)
 	return isOfGroup(obj) || slice && obj.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy
 }
 
-func isOfGroup(obj model.Object) bool {
+func isOfGroup(obj plan.Object) bool {
 	switch obj.(type) {
 	case *v1alpha1.PublishedService, *v1alpha1.PublishedSlice, *v1alpha1.ClusterLease:
 		return true
@@ -138,12 +138,12 @@ func isOfGroup(obj model.Object) bool {
 
 // Difference returns the merge patch from before to after. The server refuses the patch
 // with a conflict if it no longer has before.
-func Difference(before, after model.Object) ([]byte, error) {
+func Difference(before, after plan.Object) ([]byte, error) {
 	was, err := json.Marshal(before)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", ObjectName(before), err)
 	}
-	after = after.DeepCopyObject().(model.Object)
+	after = after.DeepCopyObject().(plan.Object)
 	after.SetResourceVersion("")
 	after.SetUID("")
 	after.SetManagedFields(before.GetManagedFields())

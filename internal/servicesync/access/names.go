@@ -5,17 +5,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
-	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
 )
 
 // KeyOf returns the namespace and name of an object.
-func KeyOf(obj model.Object) types.NamespacedName {
+func KeyOf(obj plan.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
 
 // Labelled returns the Service that a label of the object names; empty if the object
 // lacks the label.
-func Labelled(obj model.Object, label string) types.NamespacedName {
+func Labelled(obj plan.Object, label string) types.NamespacedName {
 	if name := obj.GetLabels()[label]; name != "" {
 		return types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}
 	}

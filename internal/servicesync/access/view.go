@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
 )
 
 // byService names the index of objects by the Service that they belong to.
@@ -23,13 +23,13 @@ const byService = "service"
 
 // View is a cache of the objects of one kind in one API, kept up to date by a watch.
 // Objects that it returns are shared: the caller must not change them.
-type View[T model.Object] struct {
+type View[T plan.Object] struct {
 	informer cache.SharedIndexInformer
 	told     cache.ResourceEventHandlerRegistration // of ViewOptions.Changed; nil if that is nil
 }
 
 // ViewOptions says what a view reads and whom it tells.
-type ViewOptions[T model.Object] struct {
+type ViewOptions[T plan.Object] struct {
 	Namespace string // "" is all
 	Labels    string // selector; "" is any
 	// Service returns the Services that an object belongs to, for Of.
@@ -46,7 +46,7 @@ type ViewOptions[T model.Object] struct {
 }
 
 // NewView makes a view of objects of example's type. It reads nothing before Run.
-func NewView[T model.Object](a *API, example T, o ViewOptions[T]) (*View[T], error) {
+func NewView[T plan.Object](a *API, example T, o ViewOptions[T]) (*View[T], error) {
 	client, resource, err := a.Resource(example)
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (v *View[T]) Follow(do func(name string, there bool)) error {
 	return err
 }
 
-func handler[T model.Object](changed func(T, bool)) cache.ResourceEventHandler {
+func handler[T plan.Object](changed func(T, bool)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) { changed(obj.(T), initial) },
 		UpdateFunc: func(before, now any) {

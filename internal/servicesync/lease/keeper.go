@@ -17,7 +17,8 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
-	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
+	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
 )
 
 // renewals is how often a lease is renewed while it lasts.
@@ -28,7 +29,7 @@ const renewals = 4
 type Keeper struct {
 	api       *access.API
 	namespace string
-	cluster   model.ClusterID
+	cluster   clusterset.ID
 	duration  time.Duration
 	log       *slog.Logger
 	// Peers and Conditions are called before each renewal, for the status to write.
@@ -49,7 +50,7 @@ type round struct {
 	err  error
 }
 
-func New(a *access.API, namespace string, cluster model.ClusterID, duration time.Duration, log *slog.Logger) *Keeper {
+func New(a *access.API, namespace string, cluster clusterset.ID, duration time.Duration, log *slog.Logger) *Keeper {
 	return &Keeper{
 		api: a, namespace: namespace, cluster: cluster, duration: duration, log: log,
 		wake: make(chan struct{}, 1), round: &round{over: make(chan struct{})},
@@ -203,7 +204,7 @@ func (k *Keeper) write(ctx context.Context, current *v1alpha1.ClusterLease, want
 		case apierrors.IsNotFound(err):
 			lease := &v1alpha1.ClusterLease{Spec: want}
 			lease.Name, lease.Namespace = string(k.cluster), k.namespace
-			return k.result(k.api.Apply(ctx, model.Write{Verb: model.Create, Object: lease}))
+			return k.result(k.api.Apply(ctx, plan.Write{Verb: plan.Create, Object: lease}))
 		case err != nil:
 			return nil, fmt.Errorf("read own lease: %w", err)
 		}
@@ -214,10 +215,10 @@ func (k *Keeper) write(ctx context.Context, current *v1alpha1.ClusterLease, want
 	}
 	next := current.DeepCopy()
 	next.Spec = want
-	return k.result(k.api.Apply(ctx, model.Write{Verb: model.Update, Object: next, Before: current}))
+	return k.result(k.api.Apply(ctx, plan.Write{Verb: plan.Update, Object: next, Before: current}))
 }
 
-func (k *Keeper) result(obj model.Object, err error) (*v1alpha1.ClusterLease, error) {
+func (k *Keeper) result(obj plan.Object, err error) (*v1alpha1.ClusterLease, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +235,7 @@ func (k *Keeper) report(ctx context.Context, lease *v1alpha1.ClusterLease) error
 	if !news(lease.Status, next.Status, k.duration/renewals) {
 		return nil
 	}
-	written, err := k.result(k.api.Apply(ctx, model.Write{Verb: model.UpdateStatus, Object: next, Before: lease}))
+	written, err := k.result(k.api.Apply(ctx, plan.Write{Verb: plan.UpdateStatus, Object: next, Before: lease}))
 	k.mu.Lock()
 	k.current = written
 	k.mu.Unlock()

@@ -1,4 +1,4 @@
-package servicesync
+package roster
 
 import (
 	"context"
@@ -15,59 +15,58 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
-	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
+	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 )
 
-// turnDelay is how long a change of what holds for a whole peer may wait, so
-// that several are one.
+// turnDelay is how long follow waits after a change, to take several changes as one.
 const turnDelay = 100 * time.Millisecond
 
-// peer reads what one other cluster publishes. It has goroutines, connections
-// and patience of its own, so that nobody waits for it.
-type peer struct {
-	id          model.ClusterID
-	own         model.ClusterID
-	origin      string
-	fingerprint string
-	namespace   string // of its publications
+// Peer reads what one other cluster publishes. It has its own goroutines, connections
+// and waits, so that a slow peer delays no other.
+type Peer struct {
+	id          clusterset.ID
+	own         clusterset.ID // the cluster that reads it
+	origin      string        // where it was found, for people
+	fingerprint string        // of its config
+	namespace   string        // of its publications
 	log         *slog.Logger
 
 	services *access.View[*v1alpha1.PublishedService]
 	slices   *access.View[*v1alpha1.PublishedSlice]
 	leases   *access.View[*v1alpha1.ClusterLease]
-	roll     roll // of services
-	nudged   chan struct{}
-	// turned is called, from run, when what holds for all of its Services changed.
+	roll     roll          // the names of services
+	nudged   chan struct{} // wakes follow
+	// turned is called by follow when the standing has changed.
 	turned func(before, now standing)
 
 	mu     sync.Mutex
 	memory memory
-	faults map[string]string // what keeps it from being read, for people, by what is read
-	said   string            // of those, last
-	last   standing          // that turned was told
-	passed map[standing]bool // others that were decided on since: they held for less than turnDelay
+	faults map[string]string // by what is read: why reading it fails, for people
+	said   string            // the fault that was logged last
+	last   standing          // the standing that turned was called with last
+	// passed are standings that decisions were made on since then.
+	// Invariant: last is not in it.
+	passed map[standing]bool
 }
 
-// standing is what holds for all Services of a peer.
+// standing is what holds for all Services of a peer. Whenever it changes, Services that
+// were decided on the standing before are decided again.
 type standing struct {
-	health    model.Health
+	health    clusterset.Health
 	synced    bool
 	confirmed bool
 	reads     bool
 }
 
-// peerHooks are what a peer tells its site.
-type peerHooks struct {
-	changed func(key types.NamespacedName, id model.ClusterID, initial bool)
-	turned  func(id model.ClusterID, before, now standing)
-}
-
-func newPeer(id, own model.ClusterID, origin, fingerprint, namespace string, a *access.API, m memory, hooks peerHooks, log *slog.Logger) (*peer, error) {
-	p := &peer{
-		id: id, own: own, origin: origin, fingerprint: fingerprint, namespace: namespace, memory: m,
-		log: log.With("peer", string(id)), faults: make(map[string]string), passed: make(map[standing]bool), nudged: make(chan struct{}, 1),
-		turned: func(before, now standing) { hooks.turned(id, before, now) },
+// newPeer makes the views of a peer. Nothing is read before run.
+func (r *Roster) newPeer(id clusterset.ID, found peers.Peer, a *access.API, m memory) (*Peer, error) {
+	p := &Peer{
+		id: id, own: r.Own, origin: found.Origin, fingerprint: found.Fingerprint, namespace: found.Namespace, memory: m,
+		log: r.Log.With("peer", string(id)), faults: make(map[string]string), passed: make(map[standing]bool), nudged: make(chan struct{}, 1),
 	}
+	p.turned = func(before, now standing) { r.turned(p, before, now) }
+	namespace, changed := found.Namespace, r.Events.Changed
 	labels := v1alpha1.LabelCluster + "=" + string(id)
 	var err error
 	if p.services, err = access.NewView(a, &v1alpha1.PublishedService{}, access.ViewOptions[*v1alpha1.PublishedService]{
@@ -79,7 +78,7 @@ func newPeer(id, own model.ClusterID, origin, fingerprint, namespace string, a *
 			s.Status, s.Labels, s.Annotations = v1alpha1.PublishedServiceStatus{}, nil, nil
 		},
 		Changed: func(s *v1alpha1.PublishedService, initial bool) {
-			hooks.changed(access.ServiceOf(s.Spec.Service), id, initial)
+			changed(access.ServiceOf(s.Spec.Service), id, initial)
 		},
 	}); err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func newPeer(id, own model.ClusterID, origin, fingerprint, namespace string, a *
 		},
 		Slim: func(s *v1alpha1.PublishedSlice) { s.Labels, s.Annotations = nil, nil },
 		Changed: func(s *v1alpha1.PublishedSlice, initial bool) {
-			hooks.changed(access.ServiceOf(s.Spec.Service), id, initial)
+			changed(access.ServiceOf(s.Spec.Service), id, initial)
 		},
 	}); err != nil {
 		return nil, err
@@ -109,9 +108,9 @@ func newPeer(id, own model.ClusterID, origin, fingerprint, namespace string, a *
 	return p, err
 }
 
-// trusted is the Service that a publication is about, if it is the peer's to
-// speak of.
-func (p *peer) trusted(cluster string, s v1alpha1.ServiceReference) []types.NamespacedName {
+// trusted returns the Service that a publication is about; nil if the publication claims
+// to be another cluster's.
+func (p *Peer) trusted(cluster string, s v1alpha1.ServiceReference) []types.NamespacedName {
 	if cluster != string(p.id) {
 		return nil
 	}
@@ -119,7 +118,7 @@ func (p *peer) trusted(cluster string, s v1alpha1.ServiceReference) []types.Name
 }
 
 // run reads the peer until ctx ends.
-func (p *peer) run(ctx context.Context) error {
+func (p *Peer) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, read := range []func(context.Context){p.services.Run, p.slices.Run, p.leases.Run} {
 		g.Go(func() error {
@@ -134,8 +133,8 @@ func (p *peer) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// follow notices when what holds for the whole peer changes, be it by time alone.
-func (p *peer) follow(ctx context.Context) {
+// follow calls turned when the standing changes, because of something read or by time alone.
+func (p *Peer) follow(ctx context.Context) {
 	for {
 		now, until := p.standing(time.Now())
 		for _, before := range p.turn(now) {
@@ -161,8 +160,9 @@ func (p *peer) follow(ctx context.Context) {
 	}
 }
 
-// turn says what else than now was the last to be told, or was decided on since.
-func (p *peer) turn(now standing) []standing {
+// turn makes now the last standing. It returns the other standings that decisions may
+// have been made on since the last turn.
+func (p *Peer) turn(now standing) []standing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passed[p.last] = true
@@ -173,9 +173,9 @@ func (p *peer) turn(now standing) []standing {
 	return before
 }
 
-// decided takes note of what a decision took to hold. If it has passed before
-// follow looked, what was decided on it is decided anew all the same.
-func (p *peer) decided(on standing) {
+// decided notes the standing that a decision was made on. It may have changed back before
+// follow looks; follow then has those Services decided again all the same.
+func (p *Peer) decided(on standing) {
 	p.mu.Lock()
 	odd := on != p.last && !p.passed[on]
 	if odd {
@@ -187,15 +187,15 @@ func (p *peer) decided(on standing) {
 	}
 }
 
-func (p *peer) nudge() {
+func (p *Peer) nudge() {
 	select {
 	case p.nudged <- struct{}{}:
 	default:
 	}
 }
 
-// hear takes note of a lease that was read.
-func (p *peer) hear(l *v1alpha1.ClusterLease, now time.Time) {
+// hear notes a lease that was read.
+func (p *Peer) hear(l *v1alpha1.ClusterLease, now time.Time) {
 	if l.Name != string(p.id) {
 		if p.lease() == nil {
 			p.fail("name", fmt.Sprintf("calls itself %s, not %s: name its kubeconfig %s", l.Name, p.id, l.Name))
@@ -204,7 +204,7 @@ func (p *peer) hear(l *v1alpha1.ClusterLease, now time.Time) {
 	}
 	p.mu.Lock()
 	renewed := l.Spec.RenewTime.Time
-	// What is read first may be old: it is a sign of life once it changes.
+	// The first lease that is read may be old; only a renewed one is a sign of life.
 	if !p.memory.renewed.IsZero() && !renewed.Equal(p.memory.renewed) {
 		p.memory.heard = now
 	}
@@ -220,8 +220,8 @@ func (p *peer) hear(l *v1alpha1.ClusterLease, now time.Time) {
 	p.nudge()
 }
 
-// asked takes note of how reading one kind of publication goes.
-func (p *peer) asked(what string) func(error) {
+// asked returns a function that notes the outcome of requests for one kind of object.
+func (p *Peer) asked(what string) func(error) {
 	return func(err error) {
 		if why := access.Explain(err, "peer "+string(p.id)); err == nil || why != "" {
 			p.fail(what, why)
@@ -229,12 +229,12 @@ func (p *peer) asked(what string) func(error) {
 	}
 }
 
-// mostSaid is how long a fault is that is logged and told in the lease.
+// mostSaid is the greatest length of a fault in the log and in the lease.
 const mostSaid = 500
 
-// fail says what is wrong with a part of the peer, if it is news; "" is nothing.
-func (p *peer) fail(part, why string) {
-	if len(why) > mostSaid { // it may quote the peer
+// fail notes why a part of the peer cannot be read; "" if it can. News is logged.
+func (p *Peer) fail(part, why string) {
+	if len(why) > mostSaid { // it may quote what the peer sent
 		why = strings.ToValidUTF8(why[:mostSaid], "") + "…"
 	}
 	p.mu.Lock()
@@ -256,53 +256,55 @@ func (p *peer) fail(part, why string) {
 	}
 }
 
-// fault is one of the faults, always the same of the same. p.mu is held.
-func (p *peer) fault() string {
+// fault returns one of the faults, the same one for the same set. p.mu is held.
+func (p *Peer) fault() string {
 	if len(p.faults) == 0 {
 		return ""
 	}
 	return p.faults[slices.Min(slices.Collect(maps.Keys(p.faults)))]
 }
 
-// faulty reports whether something is known to keep the peer from being read.
-func (p *peer) faulty() bool {
+// faulty reports whether a fault is known that keeps the peer from being read.
+func (p *Peer) faulty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.faults) > 0
 }
 
-// lease is the peer's; nil: none was read.
-func (p *peer) lease() *v1alpha1.ClusterLease { return p.leases.Get(p.namespace, string(p.id)) }
+// lease returns the peer's lease; nil if none was read.
+func (p *Peer) lease() *v1alpha1.ClusterLease { return p.leases.Get(p.namespace, string(p.id)) }
 
-func (p *peer) synced() bool {
+func (p *Peer) synced() bool {
 	return p.services.Synced() && p.slices.Synced() && p.leases.Synced()
 }
 
-// peering is what the model wants to know of the peer as a whole.
-func (p *peer) peering() model.Peering {
+// peering returns what the model needs to know of the peer as a whole.
+func (p *Peer) peering() clusterset.Peering {
 	p.mu.Lock()
 	m := p.memory
 	p.mu.Unlock()
 	n, _ := p.roll.count("")
-	return model.Peering{
+	return clusterset.Peering{
 		Lease: p.lease(), Heard: m.heard, Duration: m.duration,
 		Synced: p.synced(), Services: n,
 	}
 }
 
-// countedWithout is how many Services are seen of the peer, for one that the
-// view lacks; -1 as long as that one is counted all the same.
-func (p *peer) countedWithout(key types.NamespacedName) int {
-	n, has := p.roll.count(p.namespace + "/" + model.PublicationName(key))
+// countedWithout returns the number of Services seen of the peer, for a Service that the
+// view lacks. It returns -1 while the roll still counts that Service: the number would
+// then be one too many, and could confirm that nothing is missing.
+func (p *Peer) countedWithout(key types.NamespacedName) int {
+	n, has := p.roll.count(p.namespace + "/" + clusterset.PublicationName(key))
 	if has {
 		return -1
 	}
 	return n
 }
 
-// published is what the peer publishes of a Service.
-func (p *peer) published(key types.NamespacedName) model.Published {
-	var found model.Published
+// published returns what the peer publishes of a Service. If several objects claim to be
+// its publication, the first by name counts.
+func (p *Peer) published(key types.NamespacedName) clusterset.Published {
+	var found clusterset.Published
 	if all := p.services.Of(key); len(all) > 0 {
 		found.Service = all[0]
 		for _, other := range all[1:] {
@@ -315,31 +317,38 @@ func (p *peer) published(key types.NamespacedName) model.Published {
 	return found
 }
 
-// publishes reports whether the peer has a slice of that name of a Service.
-func (p *peer) publishes(key types.NamespacedName, slice string) bool {
+// ID is the peer's name.
+func (p *Peer) ID() clusterset.ID { return p.id }
+
+// Lacks reports whether the peer publishes nothing of a Service.
+func (p *Peer) Lacks(key types.NamespacedName) bool { return len(p.services.Of(key)) == 0 }
+
+// Publishes reports whether the peer publishes a slice of that name for a Service.
+func (p *Peer) Publishes(key types.NamespacedName, slice string) bool {
 	return slices.ContainsFunc(p.published(key).All(), func(s *v1alpha1.PublishedSlice) bool { return s.Name == slice })
 }
 
-// standing also says until when it holds if nothing is heard.
-func (p *peer) standing(now time.Time) (standing, time.Time) {
+// standing returns the standing at now, and when it changes if nothing is heard until then.
+func (p *Peer) standing(now time.Time) (standing, time.Time) {
 	peering := p.peering()
 	_, until := peering.Health(now)
-	return standingOf(peering.Peer(p.own, now, model.Published{})), until
+	return standingOf(peering.Peer(p.own, now, clusterset.Published{})), until
 }
 
-func standingOf(p model.Peer) standing {
+func standingOf(p clusterset.Peer) standing {
 	return standing{p.Health, p.Synced, p.Confirmed, p.Reads}
 }
 
-// state is what people are told of it.
-func (p *peer) state(health model.Health) string {
+// state returns the word for the peer's state that people are told.
+func (p *Peer) state(health clusterset.Health) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.memory.state(health)
 }
 
-// status is what people, and this cluster's next process, should know of it.
-func (p *peer) status(now time.Time) v1alpha1.PeerStatus {
+// status returns what the own lease says of the peer, for people and for the process
+// that reads the peer next.
+func (p *Peer) status(now time.Time) v1alpha1.PeerStatus {
 	health, _ := p.peering().Health(now)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,9 +1,9 @@
-package servicesync
+package roster
 
 import "sync"
 
-// roll is the names of a peer's publications, as the view's handlers were told of
-// them, which is after the view shows them.
+// roll is the set of names of a peer's publications, kept by the view's handlers. They
+// run after the view has changed, so that the roll is never ahead of the view.
 type roll struct {
 	mu    sync.Mutex
 	names map[string]bool // NAMESPACE/NAME; guarded by mu
