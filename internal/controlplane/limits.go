@@ -14,15 +14,21 @@ import (
 	"github.com/xbernetes/xbernetes/internal/door"
 )
 
-// maxBodies is how many bytes of request bodies may be under way.
-const maxBodies = 256 << 20
+const (
+	// maxBodies is how many bytes of request bodies may be under way.
+	maxBodies = 256 << 20
+	// maxStalled is how many answers may be held up by callers who do not take them.
+	// Each keeps up to ten of the seats that priority and fairness gives out, of which
+	// ordinary users have 245.
+	maxStalled = 16
+)
 
 // limit bounds what upstream's priority and fairness does not: it gives out
 // places to requests whose bodies have yet to come, and none to watches.
 func limit(c *genericapiserver.Config, watches int) {
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return bounded(build(shareWatches(api, c, door.NewShares(watches)), c), maxBodies)
+		return bounded(build(share(api, c, door.NewShares(watches), door.NewStalls(maxStalled)), c), maxBodies)
 	}
 }
 
@@ -32,22 +38,27 @@ func bounded(chain http.Handler, bodies int) http.Handler {
 	return door.Pace(door.Collect(chain, bodies, nil), door.Pacing{})
 }
 
-// shareWatches lets each user have as many long-running requests as are free in
-// all; system:masters, and so this server itself, as many as they like.
-func shareWatches(next http.Handler, c *genericapiserver.Config, places *door.Shares) http.Handler {
+// share lets each user have as many long-running requests as are free in all, and as
+// many other answers held up; system:masters, and so this server itself, as many as they
+// like.
+func share(next http.Handler, c *genericapiserver.Config, watches *door.Shares, stalls *door.Stalls) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, known := request.RequestInfoFrom(r.Context())
 		u, named := request.UserFrom(r.Context())
-		if !known || !named || !c.LongRunningFunc(r, info) || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+		if !known || !named || slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if !places.Enter(u.GetName()) {
+		if !c.LongRunningFunc(r, info) {
+			next.ServeHTTP(stalls.Writer(w, u.GetName()), r)
+			return
+		}
+		if !watches.Enter(u.GetName()) {
 			err := apierrors.NewTooManyRequests("too many watches are open, in all or of this user: try again in a second", 1)
 			responsewriters.ErrorNegotiated(err, c.Serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
 			return
 		}
-		defer places.Leave(u.GetName())
+		defer watches.Leave(u.GetName())
 		next.ServeHTTP(w, r)
 	})
 }
