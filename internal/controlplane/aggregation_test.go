@@ -20,14 +20,14 @@ import (
 	"github.com/xbernetes/xbernetes/internal/pki"
 )
 
-// backend is an API server of somebody else's, with one namespaced kind.
+// backend is another API server, with one namespaced kind.
 type backend struct {
 	*httptest.Server
 	ca []byte
 
 	mu      sync.Mutex
-	callers []string // of its kind
-	tokens  int      // requests with a credential of the caller's own
+	callers []string // of its kind, by name
+	tokens  int      // requests with a credential of their own
 }
 
 func newBackend(t *testing.T) *backend {
@@ -75,7 +75,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// apiService registers elsewhere.test/v1 at s, at an address or none.
+// apiService registers elsewhere.test/v1 at s, with an address unless it is empty.
 func apiService(t *testing.T, s *server, address string, ca []byte) {
 	t.Helper()
 	metadata := map[string]any{"name": "v1.elsewhere.test"}
@@ -139,8 +139,8 @@ func deleteNamespace(t *testing.T, s *server, name string) {
 	})
 }
 
-// An APIService says whether the server behind it is there, and what to do if it
-// is not; with an address it works, and without one it stands in nobody's way.
+// An APIService says whether its server answers, and what to do if it does not.
+// With an address its kinds are served; without one it holds nothing up.
 func TestAggregation(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -187,7 +187,7 @@ func TestAggregation(t *testing.T) {
 	if said := awaitAvailable(t, s, "False", "FailedDiscoveryCheck"); !strings.Contains(said, b.URL) || !strings.Contains(said, "refused") {
 		t.Errorf("with a server that is gone the condition says: %s", said)
 	}
-	// As in any cluster: what the server may hold of the namespace cannot be deleted.
+	// As in any cluster: objects that the server may have in the namespace cannot be deleted.
 	if err := s.client.CoreV1().Namespaces().Delete(t.Context(), ns, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

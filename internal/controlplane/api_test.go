@@ -39,8 +39,8 @@ import (
 	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 )
 
-// until polls until f holds. It fails the test on f's error, or after a time far
-// beyond what anything takes.
+// until polls until f returns true. It fails the test on f's error, or after far
+// longer than anything takes.
 func until(t *testing.T, what string, f func(ctx context.Context) (bool, error)) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, startTimeout, true, f); err != nil {
@@ -61,8 +61,8 @@ func namespace(t *testing.T, s *server) string {
 
 var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
-// kind defines a custom resource of the test's own at s, and waits until all of
-// servers serve it.
+// kind defines a custom resource for the test at s, and waits until all of servers
+// serve it.
 func kind(t *testing.T, s *server, name string, servers ...*server) schema.GroupVersionResource {
 	t.Helper()
 	object := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
@@ -160,7 +160,7 @@ func TestCustomResourceTravelsBetweenServers(t *testing.T) {
 		t.Fatalf("B saw %s at %s, A made %s at %s", seen.GetUID(), seen.GetResourceVersion(), made.GetUID(), made.GetResourceVersion())
 	}
 
-	// B reports status; A's update on what it knew conflicts, exactly once.
+	// B writes the status; A's update from the version before it conflicts, exactly once.
 	if err := unstructured.SetNestedField(seen.Object, "arrived", "status", "phase"); err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func countable(t *testing.T, s *server) []metav1.APIResource {
 	return found
 }
 
-// specimen is an object of kind r that the server takes.
+// specimen is an object of kind r that the server accepts.
 func specimen(r metav1.APIResource, name string) *unstructured.Unstructured {
 	o := map[string]any{
 		"apiVersion": schema.GroupVersion{Group: r.Group, Version: r.Version}.String(),
@@ -351,9 +351,9 @@ func specimen(r metav1.APIResource, name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: o}
 }
 
-// Every kind that the server serves, custom ones too, can be limited by count/,
-// and those that Kubernetes counts by their plain names by these as well. One
-// quota also names what is not served here, as quotas from elsewhere do.
+// Every kind that the server serves, also a custom one, can be limited by count/.
+// Kinds that Kubernetes counts by their plain names can be limited by these as well.
+// One quota also names a kind that is not served here, as quotas from elsewhere do.
 func TestQuotaLimitsEveryKind(t *testing.T) {
 	t.Parallel()
 	p := servers(t)
@@ -386,8 +386,8 @@ func TestQuotaLimitsEveryKind(t *testing.T) {
 	}
 }
 
-// limitsKind limits the kind r by name in a namespace of its own to one object
-// more than there are, and makes two.
+// limitsKind limits the kind r in a new namespace to one object more than it has,
+// under the given name of the quota, and tries to make two.
 func limitsKind(t *testing.T, s *server, r metav1.APIResource, name corev1.ResourceName) {
 	ns := namespace(t, s)
 	until(t, "the namespace is furnished", func(ctx context.Context) (bool, error) {
@@ -433,8 +433,8 @@ func limitsKind(t *testing.T, s *server, r metav1.APIResource, name corev1.Resou
 		}
 		return err == nil, err
 	})
-	// The plugin counts at once, the controller once it has seen the object, and
-	// what it has not seen it would take off again: let it count by another limit.
+	// The plugin counts an object at once, and the controller once it has seen it. Until
+	// then the controller would lower the count again. Changing another limit makes it count.
 	if _, err := quotas.Patch(t.Context(), "quota", types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"5"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +466,7 @@ func TestServiceAccountTokenWorksAtEveryServer(t *testing.T) {
 	p := servers(t)
 	ns := namespace(t, p.a)
 
-	// The controllers furnish every namespace with an account and the CAs of all servers.
+	// The controllers make an account and the CAs of all servers in every namespace.
 	var ca []byte
 	until(t, "the namespace is furnished", func(ctx context.Context) (bool, error) {
 		cm, err := p.b.client.CoreV1().ConfigMaps(ns).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
@@ -495,7 +495,7 @@ func TestServiceAccountTokenWorksAtEveryServer(t *testing.T) {
 			if want := "system:serviceaccount:" + ns + ":default"; me.Status.UserInfo.Username != want {
 				t.Fatalf("token of %s at %s is %q, want %q", issuer.dir, s.dir, me.Status.UserInfo.Username, want)
 			}
-			// Nobody has given the account any right.
+			// The account has no rights.
 			if _, err := c.CoreV1().Secrets(ns).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 				t.Fatalf("list secrets without a role: %v, want forbidden", err)
 			}
@@ -520,7 +520,7 @@ func TestTokenIsRefusedWhenForgedOrOrphaned(t *testing.T) {
 		_, err := as(t, p.b, bundle, token).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		return err
 	}
-	// At once, where the watch may not have brought the account yet.
+	// At once: the watch may not have brought the account to this server yet.
 	if err := review(tr.Status.Token); err != nil {
 		t.Fatal(err)
 	}
@@ -631,7 +631,7 @@ func TestValidatingAdmissionPolicy(t *testing.T) {
 
 func TestClientCertificateWorksAtEveryServer(t *testing.T) {
 	p := servers(t)
-	// A's administrator, at B.
+	// A's administrator is accepted by B.
 	cfg := rest.CopyConfig(p.a.config)
 	cfg.Host, cfg.CAData = p.b.config.Host, p.b.config.CAData
 	client, err := kubernetes.NewForConfig(cfg)
@@ -642,7 +642,7 @@ func TestClientCertificateWorksAtEveryServer(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A certificate signed for a request, whichever server leads.
+	// A certificate is signed for a request, whichever server leads.
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

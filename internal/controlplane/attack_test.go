@@ -51,8 +51,8 @@ func TestSlowBodiesHoldNoPlaces(t *testing.T) {
 	}
 }
 
-// TestManyWatchesLeaveRoom: an ordinary user opens watches until no more are given
-// out. Another user still gets one, and an administrator any number.
+// TestManyWatchesLeaveRoom: an ordinary user opens watches until the server refuses
+// more. Another user can still open a watch, and an administrator any number.
 func TestManyWatchesLeaveRoom(t *testing.T) {
 	const most = 20
 	s := startTest(t, childSettings{
@@ -92,8 +92,8 @@ func TestManyWatchesLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestManyConnectionsLeaveRoom: one address opens connections until no more are
-// accepted. Others still get through.
+// TestManyConnectionsLeaveRoom: one address opens connections until the server
+// accepts no more of them. Other addresses can still connect.
 func TestManyConnectionsLeaveRoom(t *testing.T) {
 	const most = 60
 	s := startTest(t, childSettings{

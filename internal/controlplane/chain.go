@@ -120,8 +120,8 @@ func configure(opts options.CompletedOptions, generic *genericapiserver.Config, 
 	return l, nil
 }
 
-// adjust changes what upstream derives from the host, or decides for a server
-// that has its store next door.
+// adjust changes settings that upstream derives from the host, or that it chose
+// for a server whose store is near.
 func adjust(c *genericapiserver.Config, id *identity.Identity) {
 	// Upstream hashes the host name. Two accounts may have hosts of one name.
 	c.APIServerID = "apiserver-" + id.ID
@@ -191,7 +191,7 @@ func defaultPolicy() bootstrap.Policy {
 	}
 }
 
-// advertisedIP is an address for the records of the API server; nothing connects to it.
+// advertisedIP is the address in the API server's own records. Nothing connects to it.
 func advertisedIP(listen net.Addr) net.IP {
 	if tcp, ok := listen.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
 		return tcp.IP

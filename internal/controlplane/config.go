@@ -25,8 +25,9 @@ type Endpoint struct {
 	// Dial connects to an etcd API in this process. It is called once for every
 	// client that the API server opens, hundreds of times, and concurrently.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Away says why the store behind the endpoint does not answer; nil if it does.
-	// Readiness asks it often, so it must not wait. Nil: the endpoint is probed.
+	// Away returns why the store behind the endpoint does not answer, and nil if it
+	// does. Readiness asks it often, so it must not wait. If Away is nil, readiness
+	// probes the endpoint.
 	Away func() error
 	// Prefix is the key prefix of Kubernetes objects; /registry when empty.
 	Prefix string
@@ -60,9 +61,9 @@ type Config struct {
 	ServerID string
 	// Logger receives all messages, klog's included; slog.Default() when nil.
 	Logger *slog.Logger
-	// Alone says that no other server can be on the store. A new CRD then counts
+	// Alone is true if no other server can be on the store. A new CRD then counts
 	// as established at once, and not after the five seconds in which it reaches
-	// the others.
+	// the other servers.
 	Alone bool
 	// LeaderElection paces the lease by which one of the servers on a store runs the
 	// controllers: 120s, 80s and 40s when zero. Longer times mean fewer writes to the
@@ -74,8 +75,8 @@ type Config struct {
 	Options Options
 }
 
-// Options are those settings of kube-apiserver that make sense here, under the
-// names of its flags. On a store with several servers all of them should agree.
+// Options are the settings of kube-apiserver that apply here, under the names of
+// its flags. All servers on a store should have the same.
 type Options struct {
 	Files
 	// AuditLogPath receives the audit log, if there is an AuditPolicyFile; path -

@@ -3,7 +3,7 @@
 // and the controllers that need no nodes. It never learns what is behind that
 // endpoint, and it knows neither pods nor nodes.
 //
-// # One server a process
+// # One server per process
 //
 // k8s.io/kubernetes keeps feature gates, metrics, loggers and its exit function
 // in globals. A process therefore runs one Server at a time; a second Run is

@@ -12,20 +12,20 @@ const (
 	registryPrefix = "/registry/"
 	// encryptedPrefix is what the API server puts before each value that it encrypts.
 	encryptedPrefix = "k8s:enc:"
-	// encryptedSample is how many objects of each kind are looked at: some may
+	// encryptedSample is how many objects of each kind are read, because some may
 	// have been written before encryption began.
 	encryptedSample = 100
 )
 
-// refuseEncrypted returns an error that names the flag if the store holds
-// objects that are encrypted, which a server without keys cannot read: it would
-// complain of each of them for ever, and list none of their kind.
+// refuseEncrypted returns an error, which names the flag, if the store holds
+// encrypted objects. A server without keys cannot read them: it would report an
+// error for each again and again, and could list none of their kind.
 func refuseEncrypted(ctx context.Context, etcd *clientv3.Client) error {
 	from, end := registryPrefix, clientv3.GetPrefixRangeEnd(registryPrefix)
 	for {
 		page, err := etcd.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(encryptedSample), clientv3.WithSerializable())
 		if err != nil {
-			return nil //nolint:nilerr // a store that is away for a moment is waited for, not refused
+			return nil //nolint:nilerr // later requests wait for a store that is away for a moment
 		}
 		if len(page.Kvs) == 0 {
 			return nil

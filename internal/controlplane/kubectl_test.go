@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What people type, against the kubeconfig that the server wrote.
+// kubectl works with the kubeconfig that the server wrote.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	s := servers(t).a

@@ -101,7 +101,7 @@ func TestRestartKeepsIdentity(t *testing.T) {
 	if _, err := second.client.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The old credentials, at the new port.
+	// The old credentials work at the new port.
 	cfg := *first.config
 	cfg.Host = second.config.Host
 	client, err := kubernetes.NewForConfig(&cfg)
@@ -131,7 +131,7 @@ func leads(t *testing.T, s *server, id string) {
 	})
 }
 
-// works waits until the controllers furnish a namespace made at s.
+// works waits until the controllers have made the account of a new namespace at s.
 func works(t *testing.T, s *server) {
 	t.Helper()
 	ns := namespace(t, s)
@@ -152,7 +152,7 @@ func TestControllersMoveWhenTheLeaderIsKilled(t *testing.T) {
 	works(t, b)
 }
 
-// With a lease far longer than the test: nobody waits for it to run out.
+// The lease is far longer than the test, so that it cannot run out.
 func TestControllersMoveAtOnce(t *testing.T) {
 	slow := election.Pace{Lease: time.Hour, Renew: 30 * time.Minute, Retry: 20 * time.Minute}
 	url := testEtcd(t, "127.0.0.1:0")
@@ -161,13 +161,13 @@ func TestControllersMoveAtOnce(t *testing.T) {
 	leads(t, a, "a")
 	b := startTest(t, childSettings{Addresses: []string{url}, ServerID: "b", LeaderElection: slow})
 
-	// Killed and back, it goes on.
+	// A leader that is killed and comes back goes on.
 	a.kill()
 	a = startTest(t, ca)
 	works(t, a)
 	leads(t, b, "a")
 
-	// Stopped, it hands over.
+	// A leader that is stopped hands over.
 	if code := a.stop(); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, a.logs())
 	}
@@ -175,7 +175,7 @@ func TestControllersMoveAtOnce(t *testing.T) {
 	works(t, b)
 }
 
-// proxy is a way to the store that can be slow, or cut.
+// proxy stands before the store, and can be slow or cut.
 func proxy(t *testing.T, url string) *toxiproxy.Proxy {
 	t.Helper()
 	p := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "etcd", "127.0.0.1:0", strings.TrimPrefix(url, "http://"))
@@ -196,7 +196,7 @@ func delay(t *testing.T, p *toxiproxy.Proxy, oneWay time.Duration) {
 	}
 }
 
-// Two servers bootstrap one fresh store at once, 80 ms away.
+// Two servers bootstrap one fresh store at once, which is 80 ms away.
 func TestBootstrapOnSlowStore(t *testing.T) {
 	t.Parallel()
 	p := proxy(t, testEtcd(t, "127.0.0.1:0"))
@@ -335,7 +335,7 @@ resources:
 	if err != nil || string(got.Data["word"]) != word {
 		t.Fatalf("secret through the API: %v, %v", got, err)
 	}
-	// The roster is never encrypted, and holds nothing to hide.
+	// The roster is never encrypted, and holds nothing secret.
 	resp, err = client.Get(t.Context(), roster.Prefix, clientv3.WithPrefix())
 	if err != nil || len(resp.Kvs) != 1 {
 		t.Fatalf("roster: %v, %v", resp, err)
@@ -347,13 +347,13 @@ resources:
 	if block, _ := pem.Decode(s.config.CAData); block == nil {
 		t.Fatal("kubeconfig holds no CA")
 	}
-	// A server without the keys says so, once, and what to do.
+	// A server without the keys says what to do.
 	if _, err := start(childSettings{Addresses: []string{url}, DataDir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "--encryption-provider-config") {
 		t.Fatalf("a server without keys: %v; want it to name the flag", err)
 	}
 }
 
-// One server in this very process, on a dialer instead of an address.
+// A server runs in this process, on a dialer instead of an address.
 func TestInProcess(t *testing.T) {
 	addr := strings.TrimPrefix(testEtcd(t, "127.0.0.1:0"), "http://")
 	var dialed sync.Map

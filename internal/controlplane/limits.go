@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxBodies is how many bytes of request bodies may be under way.
+	// maxBodies is how many bytes of request bodies may be held at once.
 	maxBodies = 256 << 20
 	// maxStalled is how many answers may be held up by callers who do not take them.
 	// Each keeps up to ten of the seats that priority and fairness gives out, of which
@@ -23,8 +23,9 @@ const (
 	maxStalled = 16
 )
 
-// limit bounds what upstream's priority and fairness does not: it gives out
-// places to requests whose bodies have yet to come, and none to watches.
+// limit bounds request bodies, watches, and answers that nobody reads. Upstream's
+// priority and fairness does not: it lets a request in before its body has come, does not
+// count watches, and waits until an answer is read.
 func limit(c *genericapiserver.Config, watches int) {
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
@@ -32,15 +33,15 @@ func limit(c *genericapiserver.Config, watches int) {
 	}
 }
 
-// bounded hands on requests once their bodies are there, and ends those that do
-// not get on.
+// bounded passes a request on once its body has come, and ends requests that make
+// no progress.
 func bounded(chain http.Handler, bodies int) http.Handler {
 	return door.Pace(door.Collect(chain, bodies, nil), door.Pacing{})
 }
 
-// share lets each user have as many long-running requests as are free in all, and as
-// many other answers held up; system:masters, and so this server itself, as many as they
-// like.
+// share lets each user have as many long-running requests as are free in all, and hold
+// up as many other answers as are free. The group system:masters, to which this server
+// itself belongs, may have any number.
 func share(next http.Handler, c *genericapiserver.Config, watches *door.Shares, stalls *door.Stalls) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, known := request.RequestInfoFrom(r.Context())

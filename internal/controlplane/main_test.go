@@ -34,11 +34,12 @@ import (
 	"github.com/xbernetes/xbernetes/internal/controlplane/election"
 )
 
-// childConfig carries a Config to a copy of the test binary that runs it: a
-// process runs one server, and tests want several, and want to kill them.
+// childConfig is the variable that gives a Config to a copy of the test binary,
+// which runs it. A process runs one server; tests need several, and kill them.
 const childConfig = "XBERNETES_TEST_CONTROLPLANE"
 
-// childKubectl makes a copy of the test binary be kubectl, of our own release.
+// childKubectl is the variable that makes a copy of the test binary run kubectl, of
+// the same release.
 const childKubectl = "XBERNETES_TEST_KUBECTL"
 
 func TestMain(m *testing.M) {
@@ -51,12 +52,12 @@ func TestMain(m *testing.M) {
 	if c := os.Getenv(childConfig); c != "" {
 		os.Exit(child(c))
 	}
-	// etcd's server warns of every call that its end cut short, and the API
-	// server's storage, which is in this binary too, prints gRPC's warnings.
+	// When etcd's server stops, gRPC warns of every call that this cut short, and the
+	// API server's storage, which is linked here, makes gRPC print warnings.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	code := m.Run()
 	if lines := stopShared(); len(lines) > 0 {
-		fmt.Printf("FAIL: errors in the logs of servers that had a good day:\n%s\n", strings.Join(lines, "\n"))
+		fmt.Printf("FAIL: servers logged errors although nothing is wrong:\n%s\n", strings.Join(lines, "\n"))
 		code = 1
 	}
 	os.Exit(code)
@@ -119,7 +120,7 @@ type server struct {
 	log []string
 }
 
-// startTimeout bounds what a test waits for: far above what it takes.
+// startTimeout bounds a start. It is far longer than a start takes.
 const startTimeout = 2 * time.Minute
 
 // launch starts a server without waiting for it to be ready.
@@ -313,12 +314,12 @@ func servers(t *testing.T) *pair {
 	return shared
 }
 
-// harmless are errors that two servers may log on a good day: tests do show
-// tokens that are worth nothing, and ask for kinds that are a moment old; and
-// every server finalizes a definition that is deleted, where all but the first
-// find it gone. The quota controller reports a quota that was deleted while it
-// counted. The garbage collector reports that it waited half a minute for a kind
-// that a test has deleted meanwhile; it asks discovery again, and works on.
+// harmless matches errors that two servers may log although nothing is wrong. Tests
+// send invalid tokens, and ask for kinds that were defined a moment ago. Every server
+// finalizes a deleted definition, and all but the first find it gone. The quota
+// controller reports a quota that was deleted while it counted. The garbage collector
+// reports that it waited half a minute for a kind that a test has deleted meanwhile;
+// it asks discovery again, and works on.
 var harmless = regexp.MustCompile(`Unable to authenticate the request|storage is \(re\)initializing|` +
 	`Unable to sync caches" logger=UnhandledError$|dependency graph builder sync during GC sync|` +
 	`err="customresourcedefinitions\.apiextensions\.k8s\.io \S+ not found"|` +

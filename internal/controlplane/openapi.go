@@ -16,15 +16,15 @@ var unserved = []string{
 	"io.k8s.kube-controller-manager.", "io.k8s.kube-proxy.", "io.k8s.kube-scheduler.", "io.k8s.kubelet.", "io.k8s.metrics.",
 }
 
-// coreGroup is the one group of which some kinds are served and most are not.
+// coreGroup is the only group of which some kinds are served and others are not.
 const coreGroup = "io.k8s.api.core.v1."
 
-// coreServed are those that are.
+// coreServed are the kinds of the core group that are served.
 var coreServed = []string{"ConfigMap", "Event", "Namespace", "ResourceQuota", "Secret", "ServiceAccount"}
 
-// servedDefinitions are the OpenAPI definitions of the kinds that are served and
-// of all that these refer to: a third of what upstream generates, and of the
-// memory that the API server's copies of it take.
+// servedDefinitions are the OpenAPI definitions of the kinds that are served, and
+// of all kinds that these refer to. They are a third of what upstream generates,
+// and take a third of the memory in the API server's copies.
 func servedDefinitions(ref openapi.ReferenceCallback) map[string]openapi.OpenAPIDefinition {
 	all := generatedopenapi.GetOpenAPIDefinitions(ref)
 	served := map[string]openapi.OpenAPIDefinition{}

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// One server with everything that Options can pass on by file.
+// A server runs with everything that Options can name as a file.
 func TestOptionsArePassedOn(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -150,7 +150,7 @@ func TestAdmissionWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		// Without t.Context, which has ended by then: the hook's server is about to go.
+		// Not with t.Context, which has ended by then: the webhook's server is about to stop.
 		_ = p.a.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(context.Background(), "doorman", metav1.DeleteOptions{})
 	}()
 	for i, s := range []*server{p.a, p.b} {

@@ -60,7 +60,7 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Ready closes once the server answers /readyz, the kubeconfig is written, and
-// URL, ID and LoopbackClientConfig mean something.
+// URL, ID and LoopbackClientConfig are set.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // URL is where clients reach the server, as in the kubeconfig.
@@ -155,7 +155,7 @@ func (s *Server) open(ctx context.Context) error {
 	return s.serve(ctx, p)
 }
 
-// parts are what a server is made of once it knows who it is.
+// parts are what the API server is made from, once the identity is open.
 type parts struct {
 	ln     net.Listener
 	id     *identity.Identity
@@ -164,9 +164,8 @@ type parts struct {
 	opts   options.CompletedOptions
 }
 
-// serve builds and runs everything that sits on the store. What runs stops in
-// the reverse of the order in which it depends on each other: the controllers,
-// which need the API, before the API server.
+// serve builds and runs the API server, the roster and the controllers. The
+// controllers stop before the API server, because they need it.
 func (s *Server) serve(ctx context.Context, p parts) error {
 	// The API server outlives ctx by the time that the controllers need to stop.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
@@ -204,7 +203,7 @@ func (s *Server) serve(ctx context.Context, p parts) error {
 	return g.Wait()
 }
 
-// operate waits for the API to be up, says so, and runs the controllers.
+// operate waits until the API is up, reports that, and runs the controllers.
 func (s *Server) operate(ctx context.Context, c *controllers.Set) error {
 	client, err := kubernetes.NewForConfig(c.Loopback)
 	if err != nil {
@@ -239,7 +238,7 @@ func (s *Server) operate(ctx context.Context, c *controllers.Set) error {
 }
 
 // untilReady polls until the server is ready and the namespaces that the
-// controllers need exist. False: ctx ended first.
+// controllers need exist. It returns false if ctx ends first.
 func untilReady(ctx context.Context, client kubernetes.Interface) bool {
 	err := wait.PollUntilContextCancel(ctx, 25*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		var status int
@@ -269,8 +268,8 @@ func (s *Server) clientURL(addr net.Addr) string {
 
 var errGaveUp = errors.New("a part of the Kubernetes API server gave up; the last errors in the log say why")
 
-// catchFatal turns klog.Fatal, which upstream calls where a post-start hook
-// fails, into an error of Run: the goroutine that called it ends, not the process.
+// catchFatal turns klog.Fatal, which upstream calls if a post-start hook fails,
+// into an error of Run: it ends the goroutine that called it, and not the process.
 func catchFatal(fail context.CancelCauseFunc) {
 	klog.OsExit = func(int) {
 		fail(errGaveUp)

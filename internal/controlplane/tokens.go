@@ -14,9 +14,10 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// tokenGetter looks up what a service-account token is bound to. It answers from
-// the informers' caches and, where they know nothing, from the store: a token may
-// arrive here before the watch has brought the account that another server made.
+// tokenGetter looks up the objects that a service-account token is bound to. It
+// answers from the informers' caches. If an object is not there, it asks the store,
+// because a token may arrive here before the watch has brought the account that
+// another server made.
 type tokenGetter struct {
 	accounts corelisters.ServiceAccountLister
 	secrets  corelisters.SecretLister

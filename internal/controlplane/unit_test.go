@@ -120,7 +120,7 @@ func TestRoster(t *testing.T) {
 		t.Fatalf("joining again moved the store from %d to %d, %v", before.Header.Revision, after.Header.Revision, err)
 	}
 
-	// Garbage is reported, and trusted by nobody; taking an entry out revokes it.
+	// A corrupt entry is reported and not trusted; deleting an entry revokes it.
 	_, changed = atA.Current()
 	if _, err := client.Put(ctx, roster.Prefix+"b", `{"ca":"Z2FyYmFnZQ=="}`); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,8 @@ func (r release) Info() *version.Info {
 	return &info
 }
 
-// released is v, saying of itself which release of Kubernetes it is.
+// released is v with the version of the Kubernetes release that this server is
+// made from.
 func released(v compatibility.EffectiveVersion) compatibility.EffectiveVersion {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range build.Deps {

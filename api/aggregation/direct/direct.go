@@ -1,8 +1,8 @@
-// Package direct takes a client of a gateway to the API servers behind it: each
-// request goes to the server of its group itself, where discovery tells its
-// address and the client knows how to reach it, and through the gateway
-// otherwise. It never sends the credentials for the gateway to anybody else,
-// and never sends a write twice.
+// Package direct sends a gateway's client straight to the API servers behind the
+// gateway. A request goes to the server of its group if discovery has the server's
+// address and the client knows how to reach it, and through the gateway otherwise.
+// The package never sends the gateway's credentials to another server, and never
+// sends a write twice.
 package direct
 
 import (
@@ -27,27 +27,28 @@ import (
 
 // Options say which servers to go to, and how.
 type Options struct {
-	// Reach is the way to a server itself: its certificate authority, and the
-	// caller's credentials there; nil for a server that is to be reached through
-	// the gateway. The address is as discovery tells it, HOST[:PORT][/PATH];
-	// discovery is the gateway's word, so a Reach that gives credentials to any
-	// address gives them to whom the gateway says. Host may be left empty: it is
-	// then https://ADDRESS. It is asked once for each address, and must not block.
-	// Without Reach everything goes through the gateway.
+	// Reach returns how to reach a server directly: its certificate authority, and
+	// the caller's credentials there. It returns nil if requests to the server must
+	// go through the gateway. The address is the one in discovery,
+	// HOST[:PORT][/PATH]. Discovery comes from the gateway, so a Reach that gives
+	// credentials for any address trusts the gateway to choose who gets them. If
+	// Host is empty in the config, it is https://ADDRESS. Reach is called once for
+	// each address, and must not block. If Reach is nil, everything goes through the
+	// gateway.
 	Reach func(group, address string) *rest.Config
-	// ClientIP is whom servers with several addresses are to give theirs for; the
-	// narrowest range that has it counts. Without it the address for everybody is
-	// taken.
+	// ClientIP chooses among the addresses of a server that has several for
+	// different ranges of clients: the address for the narrowest range that contains
+	// ClientIP. If it is not set, the address for all clients is chosen.
 	ClientIP netip.Addr
-	// Refresh is how often addresses are asked for again; a minute if zero.
+	// Refresh is how often addresses are read again; a minute if zero.
 	Refresh time.Duration
-	// Pause is how long a server that could not be reached is left alone; 10
-	// seconds if zero.
+	// Pause is how long the gateway is used instead of a server that could not be
+	// reached; 10 seconds if zero.
 	Pause time.Duration
 }
 
-// Only is a Reach to these addresses, with the CA and credentials of config,
-// which is often the gateway's own, where all servers know the same users.
+// Only is a Reach to these addresses, with the CA and credentials of config. If all
+// servers know the same users, config is often the one for the gateway.
 func Only(config *rest.Config, addresses ...string) func(group, address string) *rest.Config {
 	known := map[string]bool{}
 	for _, a := range addresses {
@@ -63,9 +64,9 @@ func Only(config *rest.Config, addresses ...string) func(group, address string) 
 	}
 }
 
-// Config is a copy of a gateway's config whose clients go to servers
-// themselves. Clients of one Config share what they know. Upgrades, such as
-// exec, go through the gateway.
+// Config is a copy of a gateway's config whose clients go straight to servers.
+// Clients of one Config share the addresses. Upgrades, such as exec, go through the
+// gateway.
 func Config(gateway *rest.Config, opts Options) *rest.Config {
 	if opts.Refresh == 0 {
 		opts.Refresh = time.Minute
@@ -78,7 +79,7 @@ func Config(gateway *rest.Config, opts Options) *rest.Config {
 	out := rest.CopyConfig(gateway)
 	base, _, err := rest.DefaultServerUrlFor(out)
 	if err != nil {
-		base = &url.URL{} // whoever uses the config hears of it
+		base = &url.URL{} // making a client of the config reports the error
 	}
 	d.base = base
 	out.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{next, d} })
@@ -92,23 +93,23 @@ type directory struct {
 	now   func() time.Time
 	known atomic.Pointer[addresses]
 
-	asking sync.Mutex // held by the one who asks
+	asking sync.Mutex // held while a goroutine reads addresses
 
 	mu      sync.Mutex
-	servers map[string]*server // by address; no more than known
+	servers map[string]*server // by address; ask drops those that known has no more
 }
 
-// addresses are where each group's server is. They are never changed once made.
+// addresses are those of each group's server. They never change once made.
 type addresses struct {
 	of  map[string]string // by group
-	due time.Time         // when to ask again; zero: never asked
+	due time.Time         // when to read them again; zero if never read
 }
 
-// server is one that is gone to.
+// server is an API server that requests are sent to directly.
 type server struct {
 	base  *url.URL
 	rt    http.RoundTripper
-	until atomic.Int64 // left alone until then, in nanoseconds
+	until atomic.Int64 // Unix nanoseconds until which the gateway is used instead
 }
 
 type transport struct {
@@ -116,7 +117,7 @@ type transport struct {
 	directory *directory
 }
 
-// WrappedRoundTripper is what client-go looks through.
+// WrappedRoundTripper lets client-go find the transport below this one.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.gateway }
 
 // RoundTrip sends a request to its group's server, or through the gateway.
@@ -134,13 +135,14 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case err == nil && resp.StatusCode != http.StatusUnauthorized:
 		return resp, nil
 	case err == nil:
-		// It does not know the caller, so it has done nothing; the gateway may.
+		// The server does not know the caller, so it has done nothing; the gateway may
+		// know the caller.
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // to use the connection again
 		resp.Body.Close()
 	case r.Context().Err() != nil:
 		return nil, err
 	case sent && r.Method != http.MethodGet && r.Method != http.MethodHead:
-		return nil, err // it may have done it
+		return nil, err // the server may have carried it out
 	}
 	s.until.Store(t.directory.now().Add(t.directory.opts.Pause).UnixNano())
 	again := r.Clone(r.Context())
@@ -152,8 +154,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.gateway.RoundTrip(again)
 }
 
-// roundTrip sends a request to the server; sent says whether a connection was
-// there to send it on.
+// roundTrip sends a request to the server; sent is true if there was a connection
+// to send it on.
 func (s *server) roundTrip(r *http.Request, gateway *url.URL) (resp *http.Response, sent bool, err error) {
 	var got atomic.Bool
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }})
@@ -172,8 +174,8 @@ func below(base *url.URL, path string) *url.URL {
 	return &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimSuffix(base.Path, "/") + path}
 }
 
-// groupOf is the group of a path below the gateway's base, where it is one of
-// an object or of objects.
+// groupOf is the group of a path below the gateway's base; ok is false if it is
+// not the path of an object or of a collection.
 func (d *directory) groupOf(path string) (group string, ok bool) {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(d.base.Path, "/")+"/")
 	if !ok {
@@ -188,7 +190,8 @@ func (d *directory) groupOf(path string) (group string, ok bool) {
 	return "", false
 }
 
-// serverOf is the server of a group that is to be gone to; nil: none.
+// serverOf is the server to send a group's request to; nil if the request must go
+// through the gateway.
 func (d *directory) serverOf(r *http.Request, group string, gateway http.RoundTripper) *server {
 	known := d.known.Load()
 	if !d.now().Before(known.due) {
@@ -211,7 +214,7 @@ func (d *directory) serverOf(r *http.Request, group string, gateway http.RoundTr
 	return s
 }
 
-// reach makes the way to a server; nil where there is none.
+// reach makes the connection to a server; nil if Reach does not give one.
 func (d *directory) reach(group, address string) *server {
 	config := d.opts.Reach(group, address)
 	if config == nil {
@@ -232,8 +235,9 @@ func (d *directory) reach(group, address string) *server {
 	return &server{base: base, rt: rt}
 }
 
-// ask asks the gateway for addresses, with the credentials of a request to it.
-// While one asks, the others go by what is known, except at the very first.
+// ask reads the addresses from the gateway, with the credentials of a request to
+// it. While one goroutine does so, the others use the known addresses, or wait if
+// there are none yet.
 func (d *directory) ask(r *http.Request, known *addresses, gateway http.RoundTripper) *addresses {
 	if known.due.IsZero() {
 		d.asking.Lock()
@@ -242,7 +246,7 @@ func (d *directory) ask(r *http.Request, known *addresses, gateway http.RoundTri
 	}
 	defer d.asking.Unlock()
 	if now := d.known.Load(); d.now().Before(now.due) {
-		return now // somebody else has asked
+		return now // another goroutine has read them
 	}
 	next := &addresses{of: map[string]string{}, due: d.now().Add(d.opts.Refresh)}
 	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
@@ -267,7 +271,7 @@ func (d *directory) ask(r *http.Request, known *addresses, gateway http.RoundTri
 	return next
 }
 
-// forget lets go of servers that no group has any more.
+// forget drops servers whose address no group has any more.
 func (d *directory) forget(known *addresses) {
 	named := map[string]bool{}
 	for _, address := range known.of {
@@ -302,8 +306,8 @@ func (d *directory) get(ctx context.Context, r *http.Request, gateway http.Round
 	return json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(into)
 }
 
-// choose is the address for this client: that of the narrowest range that has
-// it, or the one for everybody.
+// choose is the address for this client: the one for the narrowest range that
+// contains it, or the one for all clients.
 func (d *directory) choose(all []metav1.ServerAddressByClientCIDR) string {
 	best, bits := "", -1
 	for _, a := range all {

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// endpoint is a gateway or a server: it counts requests, and keeps the last
-// one's credentials.
+// endpoint is a gateway or a server. It counts requests, and keeps the credentials
+// of the last one.
 type endpoint struct {
 	*httptest.Server
 	name          string
@@ -189,7 +189,7 @@ func TestAddressFor(t *testing.T) {
 	}
 }
 
-// Example goes to one server itself with the same user as at the gateway, and
+// Example goes straight to one server, as the same user as at the gateway, and
 // through the gateway to all others.
 func ExampleConfig() {
 	gateway := &rest.Config{Host: "https://gateway.example.com", BearerToken: "…"}
@@ -199,8 +199,8 @@ func ExampleConfig() {
 	// Output: <nil>
 }
 
-// TestWhatIsKnownIsNotChanged: others read addresses from the moment that they
-// are known.
+// TestWhatIsKnownIsNotChanged: addresses do not change once they are known, because
+// other goroutines read them.
 func TestWhatIsKnownIsNotChanged(t *testing.T) {
 	d := &directory{}
 	known := &addresses{of: map[string]string{"own.example.com": "server:443", "via.example.com": ""}}
@@ -210,7 +210,7 @@ func TestWhatIsKnownIsNotChanged(t *testing.T) {
 	}
 }
 
-// TestAGroupWithoutAnAddressIsNotReached: Reach is not asked for a way to nowhere.
+// TestAGroupWithoutAnAddressIsNotReached: Reach is not called without an address.
 func TestAGroupWithoutAnAddressIsNotReached(t *testing.T) {
 	var asked []string
 	s := newSetup(t, func(o *Options) {

@@ -1,7 +1,7 @@
-// Package reserve lets an API server that clients reach directly hold the core
-// server's namespaces, authorization and quotas: it asks a gateway, in one
-// atomic call, before it creates an object. It never creates or stores anything
-// itself.
+// Package reserve is for an API server that clients reach directly, past the
+// gateway. Before it creates an object, it asks the gateway, in one atomic call,
+// whether the namespace exists, the user may and the quota has room. The package
+// never creates or stores anything itself.
 package reserve
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 )
 
-// ErrNotCreated marks an error of a create after which no object exists, nor
-// ever will of this create. Wrap it, where the error itself does not say so.
+// ErrNotCreated marks the error of a create that has made no object, and never
+// will. Wrap it if the error itself does not say so.
 var ErrNotCreated = errors.New("nothing was created")
 
-// endTime bounds how long the gateway is told what became of a create.
+// endTime bounds the request that tells the gateway the result of a create.
 const endTime = 5 * time.Second
 
 // Client asks a gateway on behalf of one server. It is safe for concurrent use.
@@ -35,9 +35,9 @@ type Client struct {
 	server string
 }
 
-// New returns a client for the server that the gateway knows as a
-// RemoteAPIServer of that name. The config is how to reach the gateway, as the
-// server's own user; docs/policies.md has the role that it needs.
+// New returns a client for the server that has a RemoteAPIServer of that name. The
+// config reaches the gateway as the server's own user; docs/policies.md has the
+// role that this user needs.
 func New(config *rest.Config, server string) (*Client, error) {
 	if server == "" {
 		return nil, errors.New("a reservation needs the name under which the gateway knows the server")
@@ -49,7 +49,7 @@ func New(config *rest.Config, server string) (*Client, error) {
 	c.APIPath = "/apis"
 	c.ContentType = runtime.ContentTypeJSON
 	if c.QPS == 0 && c.RateLimiter == nil {
-		c.QPS = -1 // every create asks; who wants less says so
+		c.QPS = -1 // every create asks; the caller may set a limit
 	}
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	client, err := rest.RESTClientFor(c)
@@ -59,34 +59,37 @@ func New(config *rest.Config, server string) (*Client, error) {
 	return &Client{rest: client, server: server}, nil
 }
 
-// Request is one create that is about to happen.
+// Request is a create that is about to happen.
 type Request struct {
-	// Namespace, and Group, Version and Resource say where, and of what kind.
+	// Namespace is where the object will be, and Group, Version and Resource are its
+	// kind.
 	Namespace, Group, Version, Resource string
-	// User is who asked for it. Without, the server answers for that they may.
+	// User is who asked for the create. If it is nil, the server itself has checked
+	// that the user may.
 	User *v1alpha1.ReservationUser
 	// Timeout is how long the create may take; the gateway's limit if 0.
 	Timeout time.Duration
-	// DryRun only asks whether there would be room.
+	// DryRun asks whether there would be room, and reserves nothing.
 	DryRun bool
 }
 
-// Reservation is a place that is kept for one create. Say what became of it,
-// once, by Landed or Returned. Where neither can be said, say nothing: the
-// gateway finds out, by listing what the server holds, once it has lapsed.
+// Reservation is a place that is kept for one create. Call Landed or Returned, once,
+// with the result of the create. If the result is unknown, call neither: once the
+// reservation has lapsed, the gateway finds out by listing the server's objects.
 type Reservation struct {
-	// Deadline is when the create must have been carried out; without a limit,
-	// the zero time.
+	// Deadline is when the create must have ended; the zero time if no quota limits
+	// it.
 	Deadline time.Time
 
 	client          *Client
 	namespace, name string
 }
 
-// Reserve reserves a place for a create, or returns the refusal: an API error
-// of Kubernetes, to be given to the user as it is (NotFound for the namespace,
-// Forbidden for the user or the quota). If the gateway is not to be reached
-// nothing may be created; a place that it may have kept then lapses by itself.
+// Reserve reserves a place for a create. If the gateway refuses, the error is an API
+// error of Kubernetes, to be returned to the user as it is: NotFound for the
+// namespace, Forbidden for the user or the quota. If the gateway cannot be reached,
+// nothing may be created; if it has reserved a place all the same, that lapses by
+// itself.
 func (c *Client) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 	asked := time.Now()
 	body, err := json.Marshal(&v1alpha1.Reservation{
@@ -99,7 +102,7 @@ func (c *Client) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode a reservation: %w", err)
 	}
-	// Not retried: an answer that is lost has reserved one place too many already.
+	// Not retried: if an answer is lost, the gateway has already reserved a place too many.
 	result := c.rest.Post().Namespace(r.Namespace).Resource("reservations").MaxRetries(0).Body(body).Do(ctx)
 	if err := result.Error(); err != nil {
 		return nil, err
@@ -121,12 +124,12 @@ func (c *Client) Reserve(ctx context.Context, r Request) (*Reservation, error) {
 	}, nil
 }
 
-// Landed says that the object exists.
+// Landed tells the gateway that the object exists.
 func (r *Reservation) Landed(ctx context.Context) error {
 	return r.end(ctx, http.MethodPost, "landed")
 }
 
-// Returned says that nothing was created, and nothing will be.
+// Returned tells the gateway that nothing was created, and nothing will be.
 func (r *Reservation) Returned(ctx context.Context) error {
 	return r.end(ctx, http.MethodDelete, "")
 }
@@ -141,15 +144,15 @@ func (r *Reservation) end(ctx context.Context, verb, how string) error {
 	}
 	err := q.Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
-		return nil // it was said before, or has lapsed and been settled
+		return nil // the gateway was told before, or has found out after the reservation lapsed
 	}
 	return err
 }
 
-// Create reserves a place, calls create, and says what became of it. The context
-// that create gets ends when the place does. An error of create counts as
-// nothing created if it is ErrNotCreated or an API error with a 4xx code; after
-// any other the object may exist, and the gateway finds out.
+// Create reserves a place, calls create, and tells the gateway the result. The
+// context of create ends when the place lapses. If create returns ErrNotCreated or an
+// API error with a 4xx code, nothing was created. After any other error the object
+// may exist, and the gateway finds out.
 func (c *Client) Create(ctx context.Context, r Request, create func(context.Context) error) error {
 	place, err := c.Reserve(ctx, r)
 	if err != nil {
@@ -165,7 +168,7 @@ func (c *Client) Create(ctx context.Context, r Request, create func(context.Cont
 	} else {
 		err = create(bounded)
 	}
-	// What cannot be said now, the gateway finds out later.
+	// If the gateway cannot be told now, it finds out later.
 	told, cancelTold := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancelTold()
 	switch {
@@ -177,6 +180,7 @@ func (c *Client) Create(ctx context.Context, r Request, create func(context.Cont
 	return err
 }
 
+// notCreated reports whether a create that failed with err has made no object.
 func notCreated(err error) bool {
 	if errors.Is(err, ErrNotCreated) {
 		return true

@@ -21,7 +21,7 @@ import (
 
 const path = "/apis/aggregation.xbernetes.io/v1alpha1/namespaces/ns/reservations"
 
-// gateway answers as it is told, and remembers what it was asked.
+// gateway gives the answers that a test sets, and keeps the requests.
 type gateway struct {
 	status *metav1.Status // a refusal
 	given  v1alpha1.ReservationStatus

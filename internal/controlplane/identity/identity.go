@@ -52,8 +52,9 @@ var serverIDPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 // ValidID reports whether s can be the id of a server.
 func ValidID(s string) bool { return serverIDPattern.MatchString(s) }
 
-// Open locks dir, and reads the identity in it, making what is missing
-// or about to expire. sans are the names that the serving certificate must cover.
+// Open locks dir, and reads the identity in it. It makes keys and certificates
+// that are missing, and issues certificates anew that are about to expire. sans are
+// the names that the serving certificate must cover.
 func Open(dir, serverID string, sans []string) (*Identity, error) {
 	if err := privatefile.MkdirAll(filepath.Join(dir, "pki")); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
@@ -153,7 +154,7 @@ func ServingNames(listen net.Addr, advertise string, extra []string) []string {
 	if tcp, ok := listen.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
 		names = append(names, tcp.IP.String())
 	} else if host, err := os.Hostname(); err == nil {
-		// Listening on every address: whoever reaches it may use the host's name or any of its addresses.
+		// The server listens on every address: clients may use the host's name or any of its addresses.
 		names = append(names, strings.ToLower(host))
 		names = append(names, InterfaceIPs()...)
 	}

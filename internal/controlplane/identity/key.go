@@ -8,8 +8,8 @@ import (
 	"errors"
 )
 
-// newServiceAccountKey makes an RSA key: RS256 is what every federation of
-// workload identities can verify.
+// newServiceAccountKey makes an RSA key, because every federation of workload
+// identities can verify RS256.
 func newServiceAccountKey() ([]byte, error) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
