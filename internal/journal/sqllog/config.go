@@ -8,7 +8,9 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -58,26 +60,29 @@ func ParseURL(u *url.URL) (Config, error) {
 	if !tableName.MatchString(cfg.Table) {
 		return Config{}, fmt.Errorf("the journal URL has the table %q; want lower-case letters, digits and _, at most 40, a letter first", cfg.Table)
 	}
-	host := u.Hostname()
-	if query.Has("host") {
-		host = query.Get("host")
-	}
-	if !query.Has("sslmode") && !local(host) {
-		query.Set("sslmode", "verify-full")
-	}
 	place.RawQuery = query.Encode()
-	if cfg.Pool, err = pgxpool.ParseConfig(place.String()); err != nil {
+	cfg.Pool, err = pgxpool.ParseConfig(place.String())
+	if err == nil && !query.Has("sslmode") && !local(cfg.Pool.ConnConfig) {
+		query.Set("sslmode", "verify-full")
+		place.RawQuery = query.Encode()
+		cfg.Pool, err = pgxpool.ParseConfig(place.String())
+	}
+	if err != nil {
 		return Config{}, errMalformed
 	}
 	return cfg, nil
 }
 
-// local says whether host is this machine: a loopback address, or the folder of a
-// Unix socket.
-func local(host string) bool {
-	if host == "" || host == "localhost" || filepath.IsAbs(host) {
-		return true
+// local says whether all connections go to this machine: to a loopback address, or to
+// a Unix socket. It asks what was made of the URL, because hosts may also come from the
+// environment (PGHOST) or a service file.
+func local(c *pgx.ConnConfig) bool {
+	hosts := []string{c.Host}
+	for _, f := range c.Fallbacks {
+		hosts = append(hosts, f.Host)
 	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	return !slices.ContainsFunc(hosts, func(host string) bool {
+		ip := net.ParseIP(host)
+		return host != "localhost" && !filepath.IsAbs(host) && (ip == nil || !ip.IsLoopback())
+	})
 }

@@ -35,6 +35,15 @@ func TestParseURL(t *testing.T) {
 			t.Errorf("%s: TLS against the URL's word", raw)
 		}
 	}
+	t.Setenv("PGHOST", "db.example.com")
+	u, err := url.Parse("postgres://xb@/state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := ParseURL(u)
+	if err != nil || cfg.Pool.ConnConfig.Host != "db.example.com" || cfg.Pool.ConnConfig.TLSConfig == nil || cfg.Pool.ConnConfig.TLSConfig.InsecureSkipVerify || len(cfg.Pool.ConnConfig.Fallbacks) > 0 {
+		t.Errorf("the host of PGHOST is not verified: %v", err)
+	}
 	for raw, want := range map[string]string{
 		"postgres://xb:secret@db/state":          "password",
 		"postgres://xb@db/state?password=secret": "password",
