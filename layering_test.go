@@ -168,7 +168,7 @@ var rules = []rule{
 	{"internal/servicesync/preflight", "checks a cluster before the work, and does none of it", []string{"api/servicesync/v1alpha1", "internal/servicesync/access"},
 		[]string{kubeAPI, apimachinery, "k8s.io/apiextensions-apiserver/...", "sigs.k8s.io/mcs-api/...", "sigs.k8s.io/yaml", "golang.org/x/sync/..."}},
 	{"internal/servicesync/queue", "orders keys, whatever they are", nil, []string{"k8s.io/client-go/util/workqueue"}},
-	{"internal/servicesync/report", "tells people what the APIs hold, and needs no controller", []string{"api/servicesync/v1alpha1", "internal/servicesync/access", "internal/servicesync/model"}, []string{kubeAPI, apimachinery, clientGo}},
+	{"internal/servicesync/report", "tells people what the APIs hold, and needs no controller", []string{"api/servicesync/v1alpha1", "internal/servicesync/access", "internal/servicesync/clusterset", "internal/servicesync/endpointslice"}, []string{kubeAPI, apimachinery, clientGo}},
 	{"internal/servicesync/store", "a source of peers that reads the store's leases", []string{"api/servicesync/v1alpha1", "internal/servicesync/access", "internal/servicesync/peers"}, []string{kubeAPI, clientGo}},
 
 	{"internal/dev", "runs other commands of xb as processes, and serves nothing", []string{"internal/devstore", "internal/kubeconfig", "internal/privatefile"}, []string{"golang.org/x/sync/..."}},

@@ -12,6 +12,7 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/roster"
 )
@@ -124,7 +125,7 @@ func (s *site) peerConfirmed(p *roster.Peer) {
 	})
 	s.views.slices.Each(func(e *discoveryv1.EndpointSlice) {
 		k := cmp.Or(access.Labelled(e, mcs.LabelServiceName), access.Labelled(e, discoveryv1.LabelServiceName))
-		if slices.ContainsFunc(model.Parts(e), func(part model.Part) bool {
+		if slices.ContainsFunc(endpointslice.Parts(e), func(part model.Part) bool {
 			return part.Cluster == "" || part.Cluster == p.ID() && !p.Publishes(k, part.Slice)
 		}) {
 			s.add(k, true)

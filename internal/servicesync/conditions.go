@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
@@ -82,7 +83,7 @@ type standing struct {
 func (s *standing) conditions(peers []*v1alpha1.ClusterLease, log *slog.Logger) []metav1.Condition {
 	var shared []string
 	for _, lease := range peers {
-		for _, pair := range model.Overlaps(s.podRanges, lease.Spec.PodRanges) {
+		for _, pair := range clusterset.Overlaps(s.podRanges, lease.Spec.PodRanges) {
 			shared = append(shared, fmt.Sprintf("%s here and %s of %s", pair[0], pair[1], lease.Name))
 		}
 	}

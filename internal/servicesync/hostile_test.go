@@ -15,6 +15,7 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 	"github.com/xbernetes/xbernetes/internal/servicesync/store"
@@ -82,7 +83,7 @@ func (h hostile) publish(namespace, name string, change func(*v1alpha1.Published
 		change(&spec)
 	}
 	h.api.store(published, &v1alpha1.PublishedService{ObjectMeta: metav1.ObjectMeta{
-		Namespace: h.namespace, Name: model.PublicationName(keyOf(namespace, name)), Labels: map[string]string{v1alpha1.LabelCluster: "evil"},
+		Namespace: h.namespace, Name: clusterset.PublicationName(keyOf(namespace, name)), Labels: map[string]string{v1alpha1.LabelCluster: "evil"},
 	}, Spec: spec})
 }
 
@@ -108,7 +109,7 @@ func (h hostile) decided(a *fakeAPI) {
 
 // turnOf is the turn of the handover that a has under way, as any peer can read it.
 func (h hostile) turnOf(a *fakeAPI) int64 {
-	name := model.PublicationName(keyOf("shop", "web"))
+	name := clusterset.PublicationName(keyOf("shop", "web"))
 	found := a.get(published, "sync", name)
 	if found == nil {
 		found = h.api.get(published, "a", name)

@@ -21,6 +21,7 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
 	"github.com/xbernetes/xbernetes/internal/servicesync/lease"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
@@ -182,7 +183,7 @@ func (m *Migration) progress(ctx context.Context) (Progress, error) {
 	if err != nil {
 		return p, err
 	}
-	err = client.Get().Namespace(m.term.namespace).Resource(resource).Name(model.PublicationName(m.Service)).Do(ctx).Into(published)
+	err = client.Get().Namespace(m.term.namespace).Resource(resource).Name(clusterset.PublicationName(m.Service)).Do(ctx).Into(published)
 	switch {
 	case apierrors.IsNotFound(err):
 		p.Waits = "waits for the controller of " + m.At.Name

@@ -16,7 +16,7 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
-	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 	"github.com/xbernetes/xbernetes/internal/servicesync/report"
 )
@@ -258,7 +258,7 @@ func TestCommittedWaitsForNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for phase, waits := range map[v1alpha1.Phase]string{v1alpha1.PhasePreparing: "waits for b", v1alpha1.PhaseCommitted: ""} {
-		a.apply(published, "sync", model.PublicationName(m.Service), fmt.Sprintf(`{
+		a.apply(published, "sync", clusterset.PublicationName(m.Service), fmt.Sprintf(`{
 			"spec": {"handover": {"turn": 1, "phase": %q}},
 			"status": {"conditions": [{"type": "Migrating", "status": "True", "message": "waits for b"}]}
 		}`, phase))

@@ -13,6 +13,7 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/notebook"
 )
@@ -139,7 +140,7 @@ func (s *site) measureDelay(in model.Input, w model.Write, noticed notebook.Noti
 			since(s.metrics.propagation.WithLabelValues(own, own, stagePublish), noticed.Own, now)
 		}
 	case *discoveryv1.EndpointSlice:
-		for _, part := range model.Fresh(obj, in.Local.Slices) {
+		for _, part := range endpointslice.Fresh(obj, in.Local.Slices) {
 			at, live := noticed.Peers[part.Cluster]
 			if !live {
 				continue

@@ -31,6 +31,7 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/notebook"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
@@ -348,7 +349,7 @@ func (f *fakeAPI) publish(cluster, name string, spec v1alpha1.PublishedServiceSp
 	spec.FormatVersion, spec.Cluster, spec.Role = v1alpha1.FormatVersion, cluster, v1alpha1.RoleSource
 	spec.Service, spec.Template = v1alpha1.ServiceReference{Namespace: "shop", Name: name}, &v1alpha1.ServiceTemplate{Type: corev1.ServiceTypeClusterIP}
 	f.store(published, &v1alpha1.PublishedService{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "sync", Name: model.PublicationName(keyOf("shop", name)), Labels: map[string]string{v1alpha1.LabelCluster: cluster},
+		Namespace: "sync", Name: clusterset.PublicationName(keyOf("shop", name)), Labels: map[string]string{v1alpha1.LabelCluster: cluster},
 	}, Spec: spec})
 }
 
@@ -432,7 +433,7 @@ func TestWhatWaitsForConfirmation(t *testing.T) {
 	})
 	time.Sleep(3 * turnDelay) // in which what holds for the peers settles
 	waiting := func() map[string]bool {
-		own := b.objects[target{published, "sync", model.PublicationName(keyOf("shop", "mine")), ""}.path()]
+		own := b.objects[target{published, "sync", clusterset.PublicationName(keyOf("shop", "mine")), ""}.path()]
 		_, answers, _ := unstructured.NestedFieldNoCopy(own, "spec", "seen")
 		return map[string]bool{
 			"an answer": answers,
@@ -955,7 +956,7 @@ func TestCountIsTakenBack(t *testing.T) {
 			refuse(a)
 			start(t, "a", a.config(), nil)
 			a.await("it is published", func() bool {
-				return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "web")), ""}.path()] != nil
+				return a.objects[target{published, "sync", clusterset.PublicationName(keyOf("shop", "web")), ""}.path()] != nil
 			})
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -1028,7 +1029,7 @@ func TestExportsThatMayNotBeRead(t *testing.T) {
 	a.denied = func(_, resource string) bool { return resource == "serviceexports" }
 	p := start(t, "a", a.config(), func(cfg *Config) { cfg.Lease = time.Second }) // for await to look again
 	a.await("the Service is published, and the fault is said", func() bool {
-		return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "web")), ""}.path()] != nil &&
+		return a.objects[target{published, "sync", clusterset.PublicationName(keyOf("shop", "web")), ""}.path()] != nil &&
 			strings.Contains(p.log.String(), "own cluster cannot be read")
 	})
 }
@@ -1040,12 +1041,12 @@ func TestLeaderElection(t *testing.T) {
 	as := func(name string) func(*Config) { return func(cfg *Config) { cfg.Identity = name } }
 	one := start(t, "a", a.config(), as("one"))
 	a.await("one works", func() bool {
-		return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "web")), ""}.path()] != nil
+		return a.objects[target{published, "sync", clusterset.PublicationName(keyOf("shop", "web")), ""}.path()] != nil
 	})
 	two := start(t, "a", a.config(), as("two"))
 	a.service("shop", "later", "10.0.0.2")
 	a.await("one still works", func() bool {
-		return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "later")), ""}.path()] != nil
+		return a.objects[target{published, "sync", clusterset.PublicationName(keyOf("shop", "later")), ""}.path()] != nil
 	})
 	if strings.Contains(two.log.String(), "working for cluster") {
 		t.Error("both work")
@@ -1053,7 +1054,7 @@ func TestLeaderElection(t *testing.T) {
 	one.stop()
 	a.service("shop", "last", "10.0.0.3")
 	a.await("two works", func() bool {
-		return a.objects[target{published, "sync", model.PublicationName(keyOf("shop", "last")), ""}.path()] != nil
+		return a.objects[target{published, "sync", clusterset.PublicationName(keyOf("shop", "last")), ""}.path()] != nil
 	})
 }
 

@@ -161,6 +161,35 @@ func TestKills(t *testing.T) {
 	t.Logf("%d of %d records were acknowledged", len(acked), len(records))
 }
 
+// TestOpenTransaction: while somebody else's transaction has filled a slot and is not
+// committed, an Append to the slot has no outcome. Once it is rolled back, the same
+// bytes are stored.
+func TestOpenTransaction(t *testing.T) {
+	l := open(t, fresh(t))
+	other, err := l.db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback(context.Background()) }()
+	if _, err := other.Exec(t.Context(), l.db.names.Replace("INSERT INTO {slots} (slot, record) VALUES (1, 'other')")); err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := l.Append(soon, 1, []byte("mine")); err == nil || errors.Is(err, journal.ErrTaken) {
+		t.Fatalf("Append = %v, want an unknown outcome", err)
+	}
+	if rec, err := l.Peek(t.Context(), 1); rec != nil || err != nil {
+		t.Errorf("Peek = %q, %v: what is not committed is shown", rec, err)
+	}
+	if err := other.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(t.Context(), 1, []byte("mine")); err != nil {
+		t.Errorf("Append after the other transaction's end = %v", err)
+	}
+}
+
 // TestLateInsert: an INSERT that is under way while its slot is trimmed fills no
 // deleted slot. A trigger holds it up after it has read the floor.
 func TestLateInsert(t *testing.T) {

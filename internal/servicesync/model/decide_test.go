@@ -13,6 +13,7 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
@@ -244,7 +245,7 @@ func TestForeignName(t *testing.T) {
 	in.Peers["b"] = model.Peer{Health: model.Live, Synced: true, Confirmed: true, Reads: true, Published: pub}
 	for _, w := range model.Decide(model.Config{Cluster: "a", Namespace: "sync"}, in).Writes {
 		if s, ok := w.Object.(*discoveryv1.EndpointSlice); ok {
-			parts := model.Parts(s)
+			parts := endpointslice.Parts(s)
 			if len(parts) != 1 || parts[0].Cluster != "b" || len(parts[0].Endpoints) != 2 {
 				t.Errorf("%v says %q", parts, s.Annotations[v1alpha1.AnnotationFrom])
 			}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
@@ -222,7 +224,7 @@ func (c *cluster) mayHoldService(was, s *corev1.Service) {
 func (c *cluster) mayHoldSlice(s *discoveryv1.EndpointSlice) {
 	svc := c.api.service()
 	native := svc != nil && svc.Labels[v1alpha1.LabelReplica] == "" && s.Labels[discoveryv1.LabelServiceName] == key.Name
-	theirs := slices.ContainsFunc(model.Parts(s), func(p model.Part) bool { return c.w.of(p.Cluster).hostile && len(p.Endpoints) > 0 })
+	theirs := slices.ContainsFunc(endpointslice.Parts(s), func(p model.Part) bool { return c.w.of(p.Cluster).hostile && len(p.Endpoints) > 0 })
 	if native && !word(svc) && (theirs || len(s.Endpoints) > 0 && !c.w.asked) {
 		c.w.fail("%s: sends clients of its own Service, of which nobody said anything, to %s", c.id, brief(s))
 	}
@@ -235,7 +237,7 @@ func (c *cluster) mayHoldSlice(s *discoveryv1.EndpointSlice) {
 	if s.Labels[discoveryv1.LabelServiceName] != key.Name || svc == nil {
 		return
 	}
-	for _, p := range model.Parts(s) {
+	for _, p := range endpointslice.Parts(s) {
 		if c.w.of(p.Cluster).hostile && len(p.Endpoints) > 0 && svc.Labels[v1alpha1.LabelReplica] == "a" && c.id == "b" && !c.w.asked && !c.w.deleted {
 			c.w.fail("%s: sends clients of a's Service to %s", c.id, brief(s))
 		}
@@ -246,7 +248,7 @@ func (c *cluster) mayHoldSlice(s *discoveryv1.EndpointSlice) {
 // has asked for a union: while the others are silent, what it gives counts.
 func (c *cluster) joined() bool {
 	return c.w.asked && slices.ContainsFunc(c.api.slices(), func(s *discoveryv1.EndpointSlice) bool {
-		return slices.ContainsFunc(model.Parts(s), func(p model.Part) bool { return c.w.of(p.Cluster).hostile && len(p.Endpoints) > 0 })
+		return slices.ContainsFunc(endpointslice.Parts(s), func(p model.Part) bool { return c.w.of(p.Cluster).hostile && len(p.Endpoints) > 0 })
 	})
 }
 
@@ -259,7 +261,7 @@ func (c *cluster) leavesNothing(of model.ClusterID) {
 				c.w.fail("%s: %s is left of %s: %s", c.id, k, of, mustJSON(o))
 			}
 		case *discoveryv1.EndpointSlice:
-			for _, p := range model.Parts(o) {
+			for _, p := range endpointslice.Parts(o) {
 				if p.Cluster == of {
 					c.w.fail("%s: %s is left of %s", c.id, k, of)
 				}
@@ -283,7 +285,7 @@ func (c *cluster) lie() {
 		}
 		return
 	}
-	name := model.PublicationName(key)
+	name := clusterset.PublicationName(key)
 	lie := &v1alpha1.PublishedService{Spec: spin(c.w.rng, c.id)}
 	lie.Name, lie.Namespace = name, "servicesync"
 	old := all[*v1alpha1.PublishedService](c.api.objects)

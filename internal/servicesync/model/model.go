@@ -164,19 +164,5 @@ const (
 	Publications = plan.Publications
 )
 
-// PublicationName is clusterset.PublicationName.
-func PublicationName(service types.NamespacedName) string { return clusterset.PublicationName(service) }
-
-// DerivedName is mcs.DerivedName.
+// DerivedName is mcs.DerivedName, for those who also import a package mcs of the API.
 func DerivedName(service types.NamespacedName) string { return mcs.DerivedName(service) }
-
-// Parts is endpointslice.Parts.
-func Parts(s *discoveryv1.EndpointSlice) []Part { return endpointslice.Parts(s) }
-
-// Fresh is endpointslice.Fresh.
-func Fresh(s *discoveryv1.EndpointSlice, others []*discoveryv1.EndpointSlice) []Part {
-	return endpointslice.Fresh(s, others)
-}
-
-// Overlaps is clusterset.Overlaps.
-func Overlaps(ours, theirs []string) [][2]string { return clusterset.Overlaps(ours, theirs) }

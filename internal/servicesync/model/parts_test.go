@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
@@ -73,7 +74,7 @@ func (i imports) parts() []string {
 	var all []string
 	for _, s := range i {
 		var of []string
-		for _, p := range model.Parts(s) {
+		for _, p := range endpointslice.Parts(s) {
 			of = append(of, strings.TrimSuffix(fmt.Sprintf("%s=%d %s", p.Cluster, len(p.Endpoints), p.Stale), " "))
 		}
 		all = append(all, strings.Join(of, ","))
@@ -141,7 +142,7 @@ func TestSharedSlices(t *testing.T) {
 	pass(in)
 	expect("b=20,c=20 expired,d=20,e=20", "f=20,g=20,h=20,i=20", "j=20")
 	for _, s := range have {
-		for _, p := range model.Parts(s) {
+		for _, p := range endpointslice.Parts(s) {
 			for _, e := range p.Endpoints {
 				if *e.Conditions.Ready != (p.Cluster != "c") {
 					t.Errorf("an endpoint of %s: ready is %t", p.Cluster, *e.Conditions.Ready)

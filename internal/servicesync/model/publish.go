@@ -172,7 +172,7 @@ func planPublishedService(seen *view, pub publication) []Write {
 		return []Write{plan.Deleted(old, "there is nothing to publish any more").In(Publications)}
 	case old == nil:
 		next := &v1alpha1.PublishedService{Spec: *pub.service}
-		next.Name, next.Namespace, next.Labels = PublicationName(seen.in.Service), seen.cfg.Namespace, publicationLabels(seen)
+		next.Name, next.Namespace, next.Labels = clusterset.PublicationName(seen.in.Service), seen.cfg.Namespace, publicationLabels(seen)
 		return []Write{plan.Created(next, "publish the Service").In(Publications)}
 	case !equality.Semantic.DeepEqual(old.Spec, *pub.service):
 		next := old.DeepCopy()

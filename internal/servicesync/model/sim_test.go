@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
@@ -243,7 +244,7 @@ func (w *world) checkExpired() {
 			if s.Labels[discoveryv1.LabelServiceName] != key.Name {
 				continue
 			}
-			parts := model.Parts(s)
+			parts := endpointslice.Parts(s)
 			if parts == nil {
 				parts = []model.Part{{Cluster: c.id, Endpoints: s.Endpoints}}
 			}

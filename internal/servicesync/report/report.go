@@ -21,7 +21,8 @@ import (
 
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
-	"github.com/xbernetes/xbernetes/internal/servicesync/model"
+	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
+	"github.com/xbernetes/xbernetes/internal/servicesync/endpointslice"
 )
 
 // Report is the state of clusters and their shared Services, as their APIs have it.
@@ -180,9 +181,9 @@ func readOwn(ctx context.Context, a *access.API, cluster string, wanted func(typ
 			if counts[k] == nil {
 				counts[k], stale[k] = make(map[string]int), make(map[string]bool)
 			}
-			parts := model.Parts(&e)
+			parts := endpointslice.Parts(&e)
 			if parts == nil {
-				parts = []model.Part{{Cluster: model.ClusterID(cluster), Endpoints: e.Endpoints}}
+				parts = []endpointslice.Part{{Cluster: clusterset.ID(cluster), Endpoints: e.Endpoints}}
 			}
 			for _, p := range parts {
 				from := cmp.Or(string(p.Cluster), "?") // the slice no longer says which cluster
