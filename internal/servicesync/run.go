@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/xbernetes/xbernetes/internal/backoff"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
@@ -104,11 +105,8 @@ type term struct {
 	rights            metav1.Condition
 }
 
-// How long a term waits after one that failed: longer each time.
-const (
-	retry        = time.Second
-	longestRetry = 15 * time.Second
-)
+// between is how long to wait after a term that failed.
+var between = backoff.Backoff{First: time.Second, Last: 15 * time.Second}
 
 // connect makes the clients.
 func (t *term) connect() (err error) {
@@ -131,7 +129,7 @@ func (t *term) run(ctx context.Context) error {
 	if err := t.connect(); err != nil {
 		return err
 	}
-	said, wait := "", retry
+	said, failed := "", 0
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := t.hold(ctx)
@@ -139,15 +137,15 @@ func (t *term) run(ctx context.Context) error {
 			continue
 		}
 		why := access.Explain(err, "cluster "+t.cluster.Name)
-		if time.Since(start) > longestRetry {
-			said, wait = "", retry
+		if time.Since(start) > between.Last {
+			said, failed = "", 0
 		}
 		if why != said {
 			t.log.Error("service sync stopped; it is started again and again", "reason", why, "error", err)
 			said = why
 		}
-		access.Pause(ctx, wait)
-		wait = min(2*wait, longestRetry)
+		failed++
+		_ = between.Pause(ctx, failed) // the loop sees that ctx has ended
 	}
 	return nil
 }

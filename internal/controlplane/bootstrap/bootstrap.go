@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	rbac "k8s.io/component-helpers/auth/rbac/reconciliation"
+
+	"github.com/xbernetes/xbernetes/internal/backoff"
 )
 
 // workers is how many roles are reconciled at a time. The store groups concurrent
@@ -36,16 +38,15 @@ type Policy struct {
 // and ends the process after 30 seconds. It leaves out that hook's migrations from
 // Kubernetes 1.8 and 1.13.
 func Ensure(ctx context.Context, client kubernetes.Interface, want Policy, log *slog.Logger) error {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	between := backoff.Backoff{First: 100 * time.Millisecond, Last: 5 * time.Second}
+	for n := 1; ; n++ {
 		err := reconcile(ctx, client, want)
 		if err == nil {
 			return nil
 		}
-		log.Warn("cannot bootstrap the RBAC roles yet; trying again", "after", wait, "error", err)
-		select {
-		case <-ctx.Done():
+		log.Warn("cannot bootstrap the RBAC roles yet; trying again", "error", err)
+		if between.Pause(ctx, n) != nil {
 			return fmt.Errorf("bootstrap RBAC roles: %w", err)
-		case <-time.After(wait):
 		}
 	}
 }

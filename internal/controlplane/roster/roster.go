@@ -14,6 +14,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/xbernetes/xbernetes/internal/backoff"
 )
 
 // Prefix is where the servers of a store have their entries. It lies outside of
@@ -42,7 +44,8 @@ func New(client *clientv3.Client, id string, self Member, log *slog.Logger) *Ros
 // answers or ctx ends. If the store has the entry already, it writes nothing.
 // store names the store in the log.
 func (r *Roster) Join(ctx context.Context, store string) error {
-	for wait := 250 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	between := backoff.Backoff{First: 250 * time.Millisecond, Last: 5 * time.Second}
+	for n := 1; ; n++ {
 		err := r.tryJoin(ctx)
 		if err == nil {
 			return nil
@@ -50,11 +53,9 @@ func (r *Roster) Join(ctx context.Context, store string) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("enter server in roster: %w", err)
 		}
-		r.log.Warn("the store does not answer; trying again", "store", store, "after", wait, "error", err)
-		select {
-		case <-ctx.Done():
+		r.log.Warn("the store does not answer; trying again", "store", store, "error", err)
+		if between.Pause(ctx, n) != nil {
 			return fmt.Errorf("enter server in roster: %w", err)
-		case <-time.After(wait):
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (l *Log) Append(ctx context.Context, slot journal.Slot, rec []byte) error {
 func (l *Log) store(ctx context.Context, slot journal.Slot, rec []byte) error {
 	name := slotName(slot)
 	frame := l.frames.encode(name, rec)
-	for n := 0; ; n++ {
+	for n := 1; ; n++ {
 		at, err := l.calls.bucket.Create(ctx, name, frame)
 		if err == nil {
 			return l.confirm(ctx, slot, at)
@@ -51,14 +51,14 @@ func (l *Log) store(ctx context.Context, slot journal.Slot, rec []byte) error {
 		if !bucket.Passing(err) && !errors.Is(err, bucket.ErrExists) {
 			return err
 		}
-		l.logger.Debug("append not confirmed", "slot", slot, "attempt", n+1, "err", err)
+		l.logger.Debug("append not confirmed", "slot", slot, "attempt", n, "err", err)
 		if !errors.Is(err, bucket.ErrConflict) { // that one stored nothing
 			if known, err := l.outcome(ctx, slot, rec); known {
 				return err
 			}
 		}
-		if bucket.Pause(ctx, n) != nil {
-			return unknown(fmt.Sprintf("gave up after %d attempts (%s)", n+1, err), bucket.Ended(ctx))
+		if bucket.Between.Pause(ctx, n) != nil {
+			return unknown(fmt.Sprintf("gave up after %d attempts (%s)", n, err), bucket.Ended(ctx))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/xbernetes/xbernetes/internal/backoff"
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
@@ -138,6 +139,9 @@ func (d *database) each(ctx context.Context, query string, args []any, do func(p
 // attempts is how often a transaction is tried that others keep from being serialized.
 const attempts = 10
 
+// between is how long to wait between them.
+var between = backoff.Backoff{First: 2 * time.Millisecond, Last: time.Second}
+
 // again repeats a statement that the database has not carried out because of others
 // beside it. Errors that a person can mend say how.
 func (d *database) again(ctx context.Context, send func() error) error {
@@ -146,9 +150,7 @@ func (d *database) again(ctx context.Context, send func() error) error {
 		if n == attempts || !isCode(err, serializationFailure, deadlock) {
 			return explain(err)
 		}
-		select {
-		case <-time.After(time.Millisecond << n):
-		case <-ctx.Done():
+		if between.Pause(ctx, n) != nil {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -143,9 +142,7 @@ func (l *Log) createTable(ctx context.Context, statement string) error {
 		if n == attempts || !isCode(err, uniqueViolation, duplicateTable) {
 			return err
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
+		if between.Pause(ctx, n) != nil {
 			return err
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/xbernetes/xbernetes/internal/backoff"
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
@@ -72,25 +72,24 @@ func (o Operation) needsWrites() bool { return o == Append }
 // as a request waits, is an outage.
 type Call struct {
 	*Access
-	op    Operation
-	wait  time.Duration // before the next attempt
-	began time.Time
-	slow  *time.Timer // fires once the call has had no answer for long
+	op     Operation
+	failed int // attempts
+	began  time.Time
+	slow   *time.Timer // fires once the call has had no answer for long
 
 	readable bool // of an append that fails: the journal was read after the last attempt
 	gaveUp   bool // the call ended without an answer
 	ended    bool // guarded by health.mu
 }
 
-const (
-	firstWait = 5 * time.Millisecond
-	lastWait  = time.Second
-	tellAfter = 2 * time.Second
-)
+// between is how long a call waits between its attempts.
+var between = backoff.Backoff{First: 5 * time.Millisecond, Last: time.Second}
+
+const tellAfter = 2 * time.Second
 
 // Begin begins a call. The caller must End it.
 func (a *Access) Begin(op Operation) *Call {
-	c := &Call{Access: a, op: op, wait: firstWait, began: time.Now()}
+	c := &Call{Access: a, op: op, began: time.Now()}
 	c.slow = time.AfterFunc(a.cfg.Timeout, func() {
 		if !op.needsWrites() {
 			a.health.fails(c, failure{cause: errSilent})
@@ -118,16 +117,10 @@ func (c *Call) Pause(ctx context.Context, cause error) error {
 		c.health.fails(c, failure{cause, c.readable})
 		c.cfg.Logger.Debug("journal fails", "to", string(c.op), "error", cause)
 	}
-	t := time.NewTimer(c.wait/2 + rand.N(c.wait/2+1))
-	defer t.Stop()
-	c.wait = min(2*c.wait, lastWait)
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		c.gaveUp = true
-		return ctx.Err()
-	}
+	c.failed++
+	err := between.Pause(ctx, c.failed)
+	c.gaveUp = err != nil
+	return err
 }
 
 // End ends the call, answered or not.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
@@ -16,6 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/xbernetes/xbernetes/internal/backoff"
 )
 
 const (
@@ -23,11 +24,10 @@ const (
 	// many times the time of one request.
 	Attempts = 5
 	patience = 2
-	// The pause before a request is repeated: up to firstPause, doubled each
-	// time up to lastPause.
-	firstPause = 20 * time.Millisecond
-	lastPause  = time.Second
 )
+
+// Between is how long to wait before a request is sent again.
+var Between = backoff.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 
 // Create stores body under name if the store holds no object of that name, by one
 // conditional PUT; if it does, the error is ErrExists. at is when the store
@@ -207,24 +207,10 @@ func (b *Bucket) allowance(size int) time.Duration {
 // trouble that passes.
 func (b *Bucket) Again(ctx context.Context, do func() error) error {
 	began := time.Now()
-	for n := 0; ; n++ {
+	for n := 1; ; n++ {
 		err := do()
-		if err == nil || !Passing(err) || n == Attempts-1 || time.Since(began) > patience*b.cfg.RequestTimeout || Pause(ctx, n) != nil {
+		if err == nil || !Passing(err) || n == Attempts || time.Since(began) > patience*b.cfg.RequestTimeout || Between.Pause(ctx, n) != nil {
 			return err
 		}
-	}
-}
-
-// Pause waits before the attempt after the n-th, counted from 0: longer each
-// time. It returns why ctx is over if that ends first.
-func Pause(ctx context.Context, n int) error {
-	most := min(firstPause<<min(n, 10), lastPause)
-	timer := time.NewTimer(most/4 + rand.N(most*3/4))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return Ended(ctx)
-	case <-timer.C:
-		return nil
 	}
 }

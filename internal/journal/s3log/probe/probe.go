@@ -114,7 +114,7 @@ func (p *probe) runRace(ctx context.Context, name string) *race {
 			for n := range bucket.Attempts {
 				_, err := p.bucket.Create(ctx, name, r.bodies[i])
 				r.answers[i] = err
-				if err == nil || !bucket.Passing(err) || bucket.Pause(ctx, n) != nil {
+				if err == nil || !bucket.Passing(err) || bucket.Between.Pause(ctx, n+1) != nil {
 					return
 				}
 				r.doubt[i] = r.doubt[i] || !errors.Is(err, bucket.ErrConflict)
