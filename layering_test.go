@@ -47,6 +47,7 @@ var rules = []rule{
 	{"api/aggregation/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
 	{"api/servicesync/v1alpha1", "plain types that hold plain types of Kubernetes", nil, []string{kubeAPI, apimachinery}},
 
+	{"internal/metrics", "serves a registry, whatever is in it", nil, []string{"github.com/prometheus/client_golang/..."}},
 	{"internal/backoff", "waits, whatever is tried", nil, nil},
 
 	{"internal/journal", "the contract: anybody can implement it", nil, nil},
@@ -165,6 +166,9 @@ var rules = []rule{
 		[]string{"api/servicesync/v1alpha1", "internal/servicesync/clusterset"}, []string{kubeAPI, apimachinery, "k8s.io/utils/ptr"}},
 	{"internal/servicesync/clusterset", "what is known of clusters, for all that decide by it", []string{"api/servicesync/v1alpha1"}, []string{kubeAPI, apimachinery}},
 	{"internal/servicesync/plan", "the words of a plan, for all that make or carry out one", nil, []string{kubeAPI, apimachinery}},
+	{"internal/servicesync/migration", "asks a controller by annotations, and is none",
+		[]string{"api/servicesync/v1alpha1", "internal/servicesync/access", "internal/servicesync/clusterset", "internal/servicesync/lease", "internal/servicesync/model"},
+		[]string{kubeAPI, apimachinery, clientGo}},
 	{"internal/servicesync/peers", "finds clusters and reads none of them", nil,
 		[]string{kubeAPI, apimachinery, clientGo, "github.com/fsnotify/fsnotify", "golang.org/x/sync/..."}},
 	{"internal/servicesync/preflight", "checks a cluster before the work, and does none of it", []string{"api/servicesync/v1alpha1", "internal/servicesync/access"},

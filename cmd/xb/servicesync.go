@@ -1,24 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -30,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/xbernetes/xbernetes/internal/kubelog"
+	"github.com/xbernetes/xbernetes/internal/metrics"
 	"github.com/xbernetes/xbernetes/internal/servicesync"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
@@ -166,19 +157,18 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 			if err != nil {
 				return err
 			}
-			registry := prometheus.NewRegistry()
-			registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+			registry := metrics.NewRegistry()
 			cfg.Metrics = registry
 			if err := kubelog.Bridge(log, 0, syncLevel); err != nil {
 				return err
 			}
 			g, ctx := errgroup.WithContext(cmd.Context())
 			if f.listen != "" {
-				lis, err := f.bind(cmd.Flags().Changed("listen"), log)
+				lis, err := metrics.Listen(f.listen, cmd.Flags().Changed("listen"), log)
 				if err != nil {
 					return err
 				}
-				g.Go(func() error { return serveMetrics(ctx, lis, f.metricsHandler(registry)) })
+				g.Go(func() error { return metrics.Serve(ctx, lis, metrics.Handler(registry, f.token)) })
 			}
 			g.Go(func() error { return servicesync.Run(ctx, cfg) })
 			return g.Wait()
@@ -369,66 +359,6 @@ func clientConfig(file string) (*rest.Config, error) {
 // spaces between them, in brackets or not.
 func namesIn(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(", \t\n[]\"'", r) })
-}
-
-// bind takes the port for metrics; any other, where nobody asked for this one.
-func (f *metricsFlags) bind(asked bool, log *slog.Logger) (net.Listener, error) {
-	lis, err := net.Listen("tcp", f.listen)
-	if err != nil && !asked {
-		if other, otherErr := net.Listen("tcp", "127.0.0.1:0"); otherErr == nil {
-			log.Warn("the default address for metrics is taken; using another", "taken", f.listen, "address", other.Addr().String())
-			return other, nil
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listen for metrics at %s: %w; choose another address with --listen", f.listen, err)
-	}
-	log.Info("serving metrics", "address", lis.Addr().String())
-	return lis, nil
-}
-
-// metricsHandler answers /healthz to anybody, and /metrics to whoever is on this
-// machine or brings the token.
-func (f *metricsFlags) metricsHandler(registry *prometheus.Registry) http.Handler {
-	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		from, err := netip.ParseAddrPort(r.RemoteAddr)
-		if near := err == nil && from.Addr().Unmap().IsLoopback(); near || bearerIn(r, f.token) {
-			metrics.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "metrics ask for the bearer token of --metrics-token", http.StatusUnauthorized)
-	})
-	return mux
-}
-
-// bearerIn reports whether a request has the token that is in a file. The file is
-// read each time, so that a new token counts at once; no file and an empty one are no
-// token.
-func bearerIn(r *http.Request, file string) bool {
-	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if file == "" || !ok {
-		return false
-	}
-	content, err := os.ReadFile(file)
-	want := bytes.TrimSpace(content)
-	if err != nil || len(want) == 0 {
-		return false
-	}
-	a, b := sha256.Sum256(want), sha256.Sum256([]byte(given))
-	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
-}
-
-func serveMetrics(ctx context.Context, lis net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
-	return nil
 }
 
 // syncLevel is the level of what the Kubernetes parts log: Debug, and Warn for their

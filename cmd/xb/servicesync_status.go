@@ -1,28 +1,24 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/duration"
 
-	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/kubelog"
 	"github.com/xbernetes/xbernetes/internal/servicesync"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
+	"github.com/xbernetes/xbernetes/internal/servicesync/migration"
 	"github.com/xbernetes/xbernetes/internal/servicesync/report"
 )
 
@@ -65,7 +61,7 @@ waits for. It reads the clusters' APIs; the controller need not run.`,
 				enc.SetIndent("", "  ")
 				return enc.Encode(found)
 			}
-			return printReport(cmd.OutOrStdout(), found, time.Now())
+			return found.Print(cmd.OutOrStdout(), time.Now())
 		},
 	}
 	f.register(cmd.Flags())
@@ -99,117 +95,6 @@ func serviceNames(args []string) ([]types.NamespacedName, error) {
 		names = append(names, types.NamespacedName{Namespace: namespace, Name: name})
 	}
 	return names, nil
-}
-
-// printReport prints tables: of clusters and their peers, and of Services.
-func printReport(out io.Writer, r *report.Report, now time.Time) error {
-	if err := printClusters(out, r.Clusters, now); err != nil {
-		return err
-	}
-	for _, c := range r.Clusters {
-		for _, fault := range faultsOf(c) {
-			fmt.Fprintf(out, "! %s: %s\n", c.Cluster, fault)
-		}
-	}
-	if len(r.Services) == 0 {
-		fmt.Fprintln(out, "\nNo such Services.")
-		return nil
-	}
-	fmt.Fprintln(out)
-	return printServices(out, r.Services)
-}
-
-// printClusters prints a line for each peer of each cluster.
-func printClusters(out io.Writer, clusters []report.Cluster, now time.Time) error {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "CLUSTER\tRENEWED\tSERVICES\tPEER\tSTATE\tHEARD")
-	for _, c := range clusters {
-		published := fmt.Sprint(c.Services)
-		if !c.Complete {
-			published += " so far"
-		}
-		row := c.Cluster + "\t" + ago(c.Renewed, now) + "\t" + published
-		if len(c.Peers) == 0 {
-			fmt.Fprintln(w, row+"\tnone\t\t")
-		}
-		for _, p := range c.Peers {
-			var heard *time.Time
-			if p.Heard != nil {
-				heard = &p.Heard.Time
-			}
-			state := cmp.Or(string(p.State), "Unusable")
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", row, p.Cluster, state, ago(heard, now))
-			row = "\t\t" // the cluster is named in its first line only
-		}
-	}
-	return w.Flush()
-}
-
-// faultsOf are a cluster's own faults, and then those of its peers.
-func faultsOf(c report.Cluster) []string {
-	faults := slices.Clone(c.Faults)
-	for _, p := range c.Peers {
-		if p.Message != "" {
-			faults = append(faults, p.Message)
-		}
-	}
-	return faults
-}
-
-// ago says how long before now t was; nil is never.
-func ago(t *time.Time, now time.Time) string {
-	switch {
-	case t == nil:
-		return "never"
-	case t.After(now):
-		return "now"
-	}
-	return duration.HumanDuration(now.Sub(*t)) + " ago"
-}
-
-func printServices(out io.Writer, services []report.Service) error {
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "SERVICE\tCLUSTER\tROLE\tREADY IN USE\tNOTE")
-	last := ""
-	for _, s := range services {
-		name := s.Service
-		if name == last {
-			name = ""
-		}
-		last = s.Service
-		role := string(s.Role)
-		if s.Phase != "" {
-			role += " (" + string(s.Phase) + ")"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", name, s.Cluster, role, inUse(s), strings.Join(s.Notes, "; "))
-	}
-	return w.Flush()
-}
-
-// inUse is the ready endpoints of each cluster, its own first.
-func inUse(s report.Service) string {
-	var parts []string
-	for cluster, n := range s.Ready {
-		mark := ""
-		if slices.Contains(s.Stale, cluster) {
-			mark = " stale"
-		}
-		parts = append(parts, fmt.Sprintf("%s %d%s", cluster, n, mark))
-	}
-	slices.SortFunc(parts, func(a, b string) int {
-		own := s.Cluster + " "
-		if x, y := strings.HasPrefix(a, own), strings.HasPrefix(b, own); x != y {
-			if x {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
-	})
-	if len(parts) == 0 {
-		return "none"
-	}
-	return strings.Join(parts, ", ")
 }
 
 // migrateFlags are those of xb servicesync migrate.
@@ -278,7 +163,7 @@ func (f *migrateFlags) run(cmd *cobra.Command, service types.NamespacedName, log
 }
 
 // migration is what the controller of the own cluster is to be asked for.
-func (f *migrateFlags) migration(cmd *cobra.Command, service types.NamespacedName, log *slog.Logger) (*servicesync.Migration, error) {
+func (f *migrateFlags) migration(cmd *cobra.Command, service types.NamespacedName, log *slog.Logger) (*migration.Migration, error) {
 	if err := kubelog.Bridge(log, 0, syncLevel); err != nil {
 		return nil, err
 	}
@@ -298,7 +183,7 @@ func (f *migrateFlags) migration(cmd *cobra.Command, service types.NamespacedNam
 }
 
 // waitForMigration shows progress until the migration is done.
-func waitForMigration(cmd *cobra.Command, m *servicesync.Migration, timeout time.Duration) error {
+func waitForMigration(cmd *cobra.Command, m *migration.Migration, timeout time.Duration) error {
 	ctx, out, start := cmd.Context(), cmd.OutOrStdout(), time.Now()
 	if timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, timeout)
@@ -308,8 +193,8 @@ func waitForMigration(cmd *cobra.Command, m *servicesync.Migration, timeout time
 	file, _ := out.(*os.File)
 	live := file != nil && term.IsTerminal(int(file.Fd())) //nolint:gosec // a file descriptor
 	waits := ""
-	err := m.Wait(ctx, func(p servicesync.Progress) {
-		line := fmt.Sprintf("%s %-9s %5s  %s", bar(p), phaseName(p), time.Since(start).Round(100*time.Millisecond), p.Waits)
+	err := m.Wait(ctx, func(p migration.Progress) {
+		line := fmt.Sprintf("%s %5s  %s", p, time.Since(start).Round(100*time.Millisecond), p.Waits)
 		waits = p.Waits
 		if live {
 			fmt.Fprintf(out, "\r\x1b[K%s", line)
@@ -331,31 +216,4 @@ func waitForMigration(cmd *cobra.Command, m *servicesync.Migration, timeout time
 	}
 	fmt.Fprintln(out, "Done.")
 	return nil
-}
-
-// steps are the phases in their order.
-func steps() []v1alpha1.Phase {
-	return []v1alpha1.Phase{v1alpha1.PhasePreparing, v1alpha1.PhaseJoining, v1alpha1.PhaseCommitted, v1alpha1.PhaseDone}
-}
-
-// bar draws how many steps are behind.
-func bar(p servicesync.Progress) string {
-	at := slices.Index(steps(), p.Phase) + 1
-	if p.Done {
-		at = len(steps())
-	}
-	return "[" + strings.Repeat("#", at) + strings.Repeat(".", len(steps())-at) + "]"
-}
-
-func phaseName(p servicesync.Progress) string {
-	switch {
-	case p.Done:
-		return "done"
-	case p.Phase != "":
-		return strings.ToLower(string(p.Phase))
-	case p.Role != "":
-		return string(p.Role)
-	default:
-		return "asked"
-	}
 }

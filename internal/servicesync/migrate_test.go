@@ -17,6 +17,7 @@ import (
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
+	"github.com/xbernetes/xbernetes/internal/servicesync/migration"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 	"github.com/xbernetes/xbernetes/internal/servicesync/report"
 )
@@ -72,7 +73,7 @@ func TestMigrate(t *testing.T) {
 	b.await("b prepares", func() bool { return b.annotations("shop", "web")[v1alpha1.AnnotationRole] == "candidate" })
 	b.endpoints("shop", "web", "10.1.0.1")
 	var phases []v1alpha1.Phase
-	if err := m.Wait(t.Context(), func(p Progress) { phases = append(phases, p.Phase) }); err != nil {
+	if err := m.Wait(t.Context(), func(p migration.Progress) { phases = append(phases, p.Phase) }); err != nil {
 		t.Fatal(err)
 	}
 	if last := phases[len(phases)-1]; last != v1alpha1.PhaseDone {
@@ -92,7 +93,7 @@ func TestMigrate(t *testing.T) {
 	}
 	a.await("a prepares", func() bool { return a.annotations("shop", "web")[v1alpha1.AnnotationRole] == "candidate" })
 	a.endpoints("shop", "web", "10.0.0.1")
-	if err := back.Wait(t.Context(), func(Progress) {}); err != nil {
+	if err := back.Wait(t.Context(), func(migration.Progress) {}); err != nil {
 		t.Fatal(err)
 	}
 	b.awaitInUse("shop", "web", "10.0.0.1")
@@ -183,7 +184,7 @@ func TestProgressIsOfThisMigration(t *testing.T) {
 		{2, v1alpha1.PhaseWithdrawn, ""},
 	} {
 		a.publish("a", "web", v1alpha1.PublishedServiceSpec{Handover: &v1alpha1.Handover{Turn: test.turn, Phase: test.phase}})
-		got, err := m.progress(t.Context())
+		got, err := m.Progress(t.Context())
 		if err != nil || got.Phase != test.want || got.Done {
 			t.Errorf("with a handover that is %s: %+v, %v; want the phase %q, and not done", test.phase, got, err, test.want)
 		}
@@ -262,7 +263,7 @@ func TestCommittedWaitsForNothing(t *testing.T) {
 			"spec": {"handover": {"turn": 1, "phase": %q}},
 			"status": {"conditions": [{"type": "Migrating", "status": "True", "message": "waits for b"}]}
 		}`, phase))
-		got, err := m.progress(t.Context())
+		got, err := m.Progress(t.Context())
 		if err != nil || got.Phase != phase || got.Waits != waits {
 			t.Errorf("in phase %s it is %+v, %v; want it to wait for %q", phase, got, err, waits)
 		}

@@ -62,7 +62,7 @@ func New(a *access.API, namespace string, cluster clusterset.ID, duration time.D
 
 // Load reads the lease that an earlier process wrote; nil if there is none.
 func (k *Keeper) Load(ctx context.Context) (*v1alpha1.ClusterLease, error) {
-	found, err := k.Read(ctx)
+	found, err := Read(ctx, k.api, k.namespace, k.cluster)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -81,13 +81,14 @@ func (k *Keeper) Load(ctx context.Context) (*v1alpha1.ClusterLease, error) {
 	return found, nil
 }
 
-func (k *Keeper) Read(ctx context.Context) (*v1alpha1.ClusterLease, error) {
+// Read returns the lease of a cluster as the API has it.
+func Read(ctx context.Context, a *access.API, namespace string, cluster clusterset.ID) (*v1alpha1.ClusterLease, error) {
 	found := &v1alpha1.ClusterLease{}
-	client, resource, err := k.api.Resource(found)
+	client, resource, err := a.Resource(found)
 	if err != nil {
 		return nil, err
 	}
-	err = client.Get().Namespace(k.namespace).Resource(resource).Name(string(k.cluster)).Do(ctx).Into(found)
+	err = client.Get().Namespace(namespace).Resource(resource).Name(string(cluster)).Do(ctx).Into(found)
 	return found, err
 }
 
@@ -199,7 +200,7 @@ func (k *Keeper) renew(ctx context.Context, renewed time.Time) error {
 // state is unknown; the next write then reads it first.
 func (k *Keeper) write(ctx context.Context, current *v1alpha1.ClusterLease, want v1alpha1.ClusterLeaseSpec) (*v1alpha1.ClusterLease, error) {
 	if current == nil {
-		found, err := k.Read(ctx)
+		found, err := Read(ctx, k.api, k.namespace, k.cluster)
 		switch {
 		case apierrors.IsNotFound(err):
 			lease := &v1alpha1.ClusterLease{Spec: want}
