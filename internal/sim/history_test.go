@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/xbernetes/xbernetes/internal/journal"
-	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/replica"
@@ -23,12 +22,12 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "the seed of the first history; 0 draws one")
-	seedsFlag = flag.Int("seeds", 12, "how many histories to run in memory, and a quarter as many on S3")
+	seedsFlag = flag.Int("seeds", 12, "how many histories to run in memory, and a quarter as many on each other store")
 )
 
 const (
 	machines = 3
-	inMemory = 4 // histories for each on S3
+	inMemory = 4 // histories for each on another store
 	clients  = 4 // on each machine
 	writes   = 120
 	lasts    = 4 * time.Second // a history, at most
@@ -39,6 +38,8 @@ type change struct {
 	mod        mvcc.Revision
 	key, value string
 }
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // TestHistories: whatever happens to servers, their machines and the store, each
 // acknowledged write is in the history that is left, once and at its revision; each
@@ -62,13 +63,13 @@ func TestHistories(t *testing.T) {
 		}
 	})
 	for i := range *seedsFlag {
-		for _, on := range []string{"memory", "s3"} {
-			if on == "s3" && i%inMemory != 0 {
+		for on := range stores {
+			if on != "memory" && i%inMemory != 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("seed=%d/%s", seed+uint64(i), on), func(t *testing.T) {
 				t.Parallel()
-				n := history(t, seed+uint64(i), on == "memory")
+				n := history(t, seed+uint64(i), on)
 				mu.Lock()
 				defer mu.Unlock()
 				all.add(n)
@@ -77,8 +78,8 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-func history(t *testing.T, seed uint64, memory bool) tally {
-	w := newWorld(t, seed, machines, memory)
+func history(t *testing.T, seed uint64, on string) tally {
+	w := newWorld(t, seed, machines, on)
 	var servers, others errgroup.Group
 	for _, m := range w.machines {
 		servers.Go(m.serve)
@@ -194,17 +195,9 @@ func (w *world) hashes(m *machine) error {
 // check holds what clients and watchers were told against what the journal holds.
 func (w *world) check(acked, shown [][]change) {
 	t := w.t
-	var log journal.Store
-	if w.mem != nil {
-		log = w.mem.Open()
-	} else {
-		front := httptest.NewServer(w.store)
-		defer front.Close()
-		bucket, err := s3log.Open(t.Context(), w.config(front.URL))
-		if err != nil {
-			t.Fatal(err)
-		}
-		log = bucket
+	log, err := w.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
 	defer log.Close()
 	r := replica.New(replica.Config{Store: log, Notifier: notify.NewPolling(time.Millisecond, time.Millisecond), Logger: slog.New(slog.DiscardHandler)})

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log/s3test"
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/replica"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
@@ -37,13 +40,13 @@ const (
 type world struct {
 	t     *testing.T
 	seed  uint64
-	store http.Handler    // nil: memory
-	clock *s3test.Clock   // of the store
-	mem   *memlog.Store   // nil: store
+	clock *s3test.Clock   // of an S3 store; others do not look at it
 	ctx   context.Context // ends when the history does
 	stop  context.CancelFunc
 
 	machines []*machine
+	// open opens the journal as an undisturbed machine sees it.
+	open func(ctx context.Context) (journal.Store, error)
 
 	mu     sync.Mutex
 	states map[journal.Slot][32]byte // what some replica's state came to; guarded by mu
@@ -73,7 +76,7 @@ type machine struct {
 	w    *world
 	n    int
 	dice *rand.Rand // of what befalls the machine; its own goroutine's
-	cfg  s3log.Config
+	open func(ctx context.Context) (journal.Store, error)
 
 	mu    sync.Mutex
 	awake chan struct{} // closed while the machine is awake; guarded by mu
@@ -81,53 +84,103 @@ type machine struct {
 	now atomic.Pointer[replica.Replica] // the server that runs; nil: none
 }
 
-// newWorld makes a world around a bucket, or around a journal in memory that trims at
-// once. The bucket is as in use; the memory is so fast that much more happens in one
-// history.
-func newWorld(t *testing.T, seed uint64, machines int, memory bool) *world {
+// stores are what a world can be around. Memory and PostgreSQL delete at once what is
+// trimmed. Memory is so fast that much more happens in one history; S3 is as in use.
+var stores = map[string]func(*world){"memory": (*world).inMemory, "s3": (*world).onS3, "postgres": (*world).onPostgres}
+
+// newWorld makes a world around one of stores.
+func newWorld(t *testing.T, seed uint64, machines int, on string) *world {
 	t.Helper()
-	store, clock, err := s3test.New(bucket, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, seed: seed, store: store, clock: clock, states: map[journal.Slot][32]byte{}}
-	if memory {
-		w.mem = memlog.New(memlog.Options{Depth: 64})
-	}
+	w := &world{t: t, seed: seed, clock: new(s3test.Clock), states: map[journal.Slot][32]byte{}}
 	w.ctx, w.stop = context.WithCancel(t.Context())
 	for n := range machines {
 		m := &machine{w: w, n: n, dice: rand.New(rand.NewPCG(seed, uint64(n))), awake: make(chan struct{})}
 		close(m.awake)
-		if !memory {
-			front := httptest.NewServer(m)
-			t.Cleanup(front.Close)
-			m.cfg = w.config(front.URL)
-		}
 		w.machines = append(w.machines, m)
 	}
+	stores[on](w)
 	return w
 }
 
-func (w *world) config(endpoint string) s3log.Config {
-	return s3log.Config{
-		Bucket: bucket, Prefix: "j", Endpoint: endpoint, PathStyle: true,
-		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
+func (w *world) inMemory() {
+	mem := memlog.New(memlog.Options{Depth: 64})
+	w.open = func(context.Context) (journal.Store, error) { return mem.Open(), nil }
+	w.gate()
+}
+
+func (w *world) onPostgres() {
+	u, err := url.Parse(pgtest.Shared(w.t).URL("postgres", fmt.Sprint("table=h", journals.Add(1))))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.open = func(ctx context.Context) (journal.Store, error) {
+		cfg, err := sqllog.ParseURL(u)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Pool.MaxConns = 4
+		return sqllog.Open(ctx, cfg)
+	}
+	w.gate()
+}
+
+// journals counts those that lie in one database.
+var journals atomic.Int64
+
+// gate lets no call of a machine on its journal begin nor end while the machine sleeps.
+func (w *world) gate() {
+	for _, m := range w.machines {
+		m.open = func(ctx context.Context) (journal.Store, error) {
+			log, err := w.open(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return gated{log, m}, nil
+		}
 	}
 }
 
-// ServeHTTP is the machine's way to the store.
-func (m *machine) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	m.w.pause(trip)
-	if !m.wait(r.Context()) {
+// onS3 gives each machine a way of its own to one store.
+func (w *world) onS3() {
+	store, clock, err := s3test.New(bucket, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.clock = clock
+	at := func(handler http.Handler) func(context.Context) (journal.Store, error) {
+		front := httptest.NewServer(handler)
+		w.t.Cleanup(front.Close)
+		return func(ctx context.Context) (journal.Store, error) {
+			return s3log.Open(ctx, s3log.Config{
+				Bucket: bucket, Prefix: "j", Endpoint: front.URL, PathStyle: true,
+				Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
+			})
+		}
+	}
+	w.open = at(store)
+	for _, m := range w.machines {
+		m.open = at(way{m, store})
+	}
+}
+
+// way is a machine's way to a store.
+type way struct {
+	m     *machine
+	store http.Handler
+}
+
+func (y way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	y.m.w.pause(trip)
+	if !y.m.wait(r.Context()) {
 		return
 	}
 	got := httptest.NewRecorder()
 	if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/probe/") {
 		got.Code = http.StatusForbidden // then the store is probed once a machine, not at each start
 	} else {
-		m.w.store.ServeHTTP(got, r)
+		y.store.ServeHTTP(got, r)
 	}
-	if !m.wait(r.Context()) {
+	if !y.m.wait(r.Context()) {
 		return
 	}
 	for name, values := range got.Header() {
@@ -207,16 +260,8 @@ func (m *machine) once(ctx context.Context, run uint64) error {
 	return r.Run(ctx)
 }
 
-// open opens the journal, as the machine sees it.
-func (m *machine) open(ctx context.Context) (journal.Store, error) {
-	if m.w.mem != nil {
-		return gated{m.w.mem.Open(), m}, nil
-	}
-	return s3log.Open(ctx, m.cfg)
-}
-
-// gated is a journal in memory on which no call ends, nor begins, while the
-// machine sleeps.
+// gated is a journal on which no Append and no Read begins or ends while the machine
+// sleeps.
 type gated struct {
 	journal.Store
 	m *machine
