@@ -4,7 +4,7 @@ GO        ?= go
 TOOL      := $(GO) tool -modfile=tools/go.mod
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME  ?= 30s
-SUITES    ?= memlog filelog s3log kube-apiserver robustness kubernetes-e2e-short
+SUITES    ?= memlog filelog s3log sqllog kube-apiserver robustness kubernetes-e2e-short
 
 # Tests of the whole product run what was built.
 e2e gateway: export XB_BIN := $(CURDIR)/bin/xb

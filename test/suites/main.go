@@ -4,22 +4,28 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"iter"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"text/tabwriter"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
+	"github.com/xbernetes/xbernetes/test/suites/store"
 )
 
 const usage = `usage: test/suites/run [-run REGEXP] [WHAT ...]
 
 WHAT is any of
-  memlog filelog s3log   Kubernetes' storage suites on that journal
+  memlog filelog s3log sqllog
+                         Kubernetes' storage suites on that journal
   kube-apiserver         an unmodified kube-apiserver on xb etcd
   check-perf             etcdctl check perf, load s; check-perf-all: s, m and l
   robustness             etcd's own validation of a history under faults
@@ -42,7 +48,7 @@ var own = map[string]target{
 }
 
 // journals are the drivers that Kubernetes' suites run on.
-var journals = []string{"memlog", "filelog", "s3log"}
+var journals = []string{"memlog", "filelog", "s3log", "sqllog"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -62,6 +68,19 @@ func main() {
 func run(ctx context.Context, only string, what []string) error {
 	if len(what) == 0 {
 		what = append(slices.Clone(journals), "kube-apiserver", "check-perf", "robustness", "kubernetes-e2e")
+	}
+	if slices.Contains(what, "sqllog") {
+		db, err := pgtest.New()
+		switch {
+		case errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "":
+			fmt.Println("sqllog is skipped: PostgreSQL's programs are not installed")
+			what = slices.DeleteFunc(what, func(w string) bool { return w == "sqllog" })
+		case err != nil:
+			return err
+		default:
+			defer db.Remove()
+			os.Setenv(store.Database, db.URL("postgres")) //nolint:errcheck // the name is one
+		}
 	}
 	targets, err := plan(ctx, what)
 	if err != nil {
@@ -148,7 +167,7 @@ func plan(ctx context.Context, what []string) ([]target, error) {
 			}
 			targets = append(targets, suites...)
 		default:
-			return nil, fmt.Errorf("%q is not known; want any of memlog, filelog, s3log, kube-apiserver, check-perf, check-perf-all, robustness, kubernetes-e2e, kubernetes-e2e-short", w)
+			return nil, fmt.Errorf("%q is not known; want any of memlog, filelog, s3log, sqllog, kube-apiserver, check-perf, check-perf-all, robustness, kubernetes-e2e, kubernetes-e2e-short", w)
 		}
 	}
 	return targets, nil

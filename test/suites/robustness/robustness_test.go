@@ -8,8 +8,10 @@ package robustness
 import (
 	"context"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,9 +31,13 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/devstore"
 	"github.com/xbernetes/xbernetes/internal/devstore/storetest"
+	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/faultlog"
+	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
 	"github.com/xbernetes/xbernetes/test/lab/xbetcd"
 	"github.com/xbernetes/xbernetes/test/suites/store"
 )
@@ -71,37 +77,103 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestKills is two processes of xb etcd on one bucket, each of them killed
-// again and again.
-func TestKills(t *testing.T) {
+// place is a journal that processes of xb etcd are killed on.
+type place struct {
+	url     string
+	env     []string
+	servers int
+	restart func() error // the store; nil: it goes on
+	open    func(context.Context) (journal.Store, error)
+}
+
+// places are made for one test each.
+var places = map[string]func(*testing.T) place{"file": onFile, "s3": onS3, "postgres": onPostgres}
+
+func onFile(t *testing.T) place {
+	at := xbetcd.FileJournal(t)
+	return place{url: at, servers: 1, open: func(ctx context.Context) (journal.Store, error) {
+		return filelog.OpenReadOnly(ctx, strings.TrimPrefix(at, "file://"))
+	}}
+}
+
+func onS3(t *testing.T) place {
 	const bucket, prefix = "robustness", "journal"
 	account := devstore.Account{AccessKey: "vendor", SecretKey: "vendor-secret", Owner: true}
-	env := []string{"AWS_ACCESS_KEY_ID=" + account.AccessKey, "AWS_SECRET_ACCESS_KEY=" + account.SecretKey}
-	for name, workload := range workloads {
-		t.Run(name, func(t *testing.T) {
-			s3 := storetest.Start(t, devstore.Config{Dir: t.TempDir(), Bucket: bucket, Accounts: []devstore.Account{account}})
-			url := "s3://" + bucket + "/" + prefix + "?endpoint=" + s3.Endpoint()
-			servers := []*xbetcd.Server{xbetcd.Start(t, env, url), xbetcd.Start(t, env, url)}
-			reports := drive(t, []string{servers[0].Endpoint, servers[1].Endpoint}, workload, func() {
-				for i := range 6 {
-					<-time.After(time.Second)
-					servers[i%len(servers)].Kill()
-					<-time.After(200 * time.Millisecond)
-					servers[i%len(servers)].Restart(t)
-				}
-				<-time.After(time.Second)
-			})
-			log, err := s3log.Open(t.Context(), s3log.Config{
+	s3 := storetest.Start(t, devstore.Config{Dir: t.TempDir(), Bucket: bucket, Accounts: []devstore.Account{account}})
+	return place{
+		url: "s3://" + bucket + "/" + prefix + "?endpoint=" + s3.Endpoint(), servers: 2,
+		env: []string{"AWS_ACCESS_KEY_ID=" + account.AccessKey, "AWS_SECRET_ACCESS_KEY=" + account.SecretKey},
+		open: func(ctx context.Context) (journal.Store, error) {
+			return s3log.Open(ctx, s3log.Config{
 				Bucket: bucket, Prefix: prefix, Endpoint: s3.Endpoint(), PathStyle: true, ReadOnly: true,
 				Credentials: credentials.NewStaticCredentialsProvider(account.AccessKey, account.SecretKey, ""),
 			})
+		},
+	}
+}
+
+func onPostgres(t *testing.T) place {
+	db := pgtest.Start(t)
+	return place{
+		url: db.URL("postgres"), servers: 2,
+		restart: func() error { db.Kill(); return db.Restart() },
+		open: func(ctx context.Context) (journal.Store, error) {
+			u, err := url.Parse(db.URL("postgres"))
 			if err != nil {
+				return nil, err
+			}
+			cfg, err := sqllog.ParseURL(u)
+			if err != nil {
+				return nil, err
+			}
+			cfg.ReadOnly = true
+			return sqllog.Open(ctx, cfg)
+		},
+	}
+}
+
+// TestKills is processes of xb etcd on one journal: two of them where the journal can be
+// shared. Each of them is killed again and again, and so is the store if that is a server.
+func TestKills(t *testing.T) {
+	for on, begin := range places {
+		for name, workload := range workloads {
+			t.Run(on+"/"+name, func(t *testing.T) {
+				p := begin(t)
+				var servers []*xbetcd.Server
+				var endpoints []string
+				for range p.servers {
+					s := xbetcd.Start(t, p.env, p.url)
+					servers, endpoints = append(servers, s), append(endpoints, s.Endpoint)
+				}
+				reports := drive(t, endpoints, workload, func() { p.disturb(t, servers) })
+				for _, s := range servers {
+					s.Kill() // a file journal is locked until then
+				}
+				log, err := p.open(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer log.Close()
+				check(t, workload, reports, persisted(t, log))
+			})
+		}
+	}
+}
+
+// disturb kills the servers in turn, and the store once.
+func (p place) disturb(t *testing.T, servers []*xbetcd.Server) {
+	for i := range 6 {
+		<-time.After(time.Second)
+		servers[i%len(servers)].Kill()
+		if i == 3 && p.restart != nil {
+			if err := p.restart(); err != nil {
 				t.Fatal(err)
 			}
-			defer log.Close()
-			check(t, workload, reports, persisted(t, log))
-		})
+		}
+		<-time.After(200 * time.Millisecond)
+		servers[i%len(servers)].Restart(t)
 	}
+	<-time.After(time.Second)
 }
 
 // TestTampered shows that the validation can fail: it must miss an event that

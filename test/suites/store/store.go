@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -25,12 +26,17 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
-// variable names the journal driver to run on: memlog, filelog or s3log.
-const variable = "XB_SUITE_JOURNAL"
+const (
+	// variable names the journal driver to run on: memlog, filelog, s3log or sqllog.
+	variable = "XB_SUITE_JOURNAL"
+	// Database names the URL of the database that sqllog runs on.
+	Database = "XB_SUITE_POSTGRES"
+)
 
 // Options say how to serve. The zero value is useful.
 type Options struct {
@@ -114,8 +120,10 @@ func openJournal(t testing.TB) journal.Store {
 		store, err = filelog.Open(context.Background(), t.TempDir(), filelog.Options{})
 	case "s3log":
 		store, err = s3log.Open(context.Background(), newPrefix())
+	case "sqllog":
+		store, err = openTable()
 	default:
-		t.Fatalf("%s is %q; want memlog, filelog or s3log", variable, driver)
+		t.Fatalf("%s is %q; want memlog, filelog, s3log or sqllog", variable, driver)
 	}
 	if err != nil {
 		t.Fatalf("open a new journal: %v", err)
@@ -137,7 +145,21 @@ var bucket = sync.OnceValue(func() *httptest.Server {
 	return httptest.NewServer(gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
 })
 
+// prefixes counts the journals of this process.
 var prefixes atomic.Int64
+
+// openTable opens a journal in tables that are not there yet.
+func openTable() (journal.Store, error) {
+	u, err := url.Parse(fmt.Sprintf("%s&table=s%d_%d", os.Getenv(Database), os.Getpid(), prefixes.Add(1)))
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := sqllog.ParseURL(u)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Database, err)
+	}
+	return sqllog.Open(context.Background(), cfg)
+}
 
 // newPrefix is a place in the bucket that holds no journal yet.
 func newPrefix() s3log.Config {

@@ -36,46 +36,51 @@ type Server struct {
 // fails where CI is set.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	s, err := start(settings)
-	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "" {
-		t.Skip("PostgreSQL is not installed: its initdb was not found")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Kill()
-		_ = os.RemoveAll(s.dir)
-	})
+	s, err := New(settings...)
+	need(t, err)
+	t.Cleanup(s.Remove)
 	return s
 }
 
-var shared = sync.OnceValues(func() (*Server, error) { return start(nil) })
+var shared = sync.OnceValues(func() (*Server, error) { return New() })
 
 // Shared returns a server that the tests of one process share. Main stops it.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	s, err := shared()
+	need(t, err)
+	return s
+}
+
+// need skips the test if PostgreSQL is not there to be started, but not in CI.
+func need(t testing.TB, err error) {
+	t.Helper()
 	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "" {
 		t.Skip("PostgreSQL is not installed: its initdb was not found")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
 // Main runs the tests, and stops the shared server.
 func Main(m *testing.M) int {
 	code := m.Run()
 	if s, err := shared(); err == nil {
-		s.Kill()
-		_ = os.RemoveAll(s.dir)
+		s.Remove()
 	}
 	return code
 }
 
-func start(settings []string) (*Server, error) {
+// Remove ends the server, and removes all that it has stored.
+func (s *Server) Remove() {
+	s.Kill()
+	_ = os.RemoveAll(s.dir)
+}
+
+// New is Start for a program that is no test. The caller must Remove the server. The error
+// is exec.ErrNotFound if PostgreSQL's programs are not there.
+func New(settings ...string) (*Server, error) {
 	initdb, err := find("initdb")
 	if err != nil {
 		return nil, err
