@@ -87,7 +87,8 @@ func (l *loop) releaseRecords() {
 	})
 }
 
-// onFloor deletes the records below a slot, which a floor record of this writer gives up.
+// onFloor deletes the records below a slot, which a floor record of this writer gives up,
+// and the snapshots before the one that made them needless.
 func (l *loop) onFloor(below journal.Slot) {
 	l.group.Go(func() error {
 		deleted, err := l.cfg.Store.Trim(l.ctx, below)
@@ -96,6 +97,10 @@ func (l *loop) onFloor(below journal.Slot) {
 		}
 		if err != nil && l.ctx.Err() == nil {
 			l.log.Warn("old records were not deleted; that is tried again after the next snapshot", "below", uint64(below), "error", err)
+		}
+		// Those who store snapshots may not be allowed to delete older ones.
+		if err := snapshot.DeleteOld(l.ctx, l.cfg.Store, below-1); err != nil {
+			l.log.Debug("old snapshots stay", "error", err)
 		}
 		return l.call(l.ctx, func(l *loop) { l.trim.end() })
 	})

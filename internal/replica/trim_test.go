@@ -53,6 +53,42 @@ func TestTrim(t *testing.T) {
 	}
 }
 
+// createOnly denies all deletions, as a bucket does to accounts that do not own it.
+type createOnly struct{ journal.Store }
+
+func (createOnly) DeleteBlob(context.Context, string) error { return errors.New("access is denied") }
+
+// storesNone fails to store a blob.
+type storesNone struct{ journal.Store }
+
+func (storesNone) PutBlob(context.Context, string, []byte) error { return errors.New("no room") }
+
+// TestTrimDeletesOthersSnapshots: the owner deletes old snapshots of a guest that
+// stores all of them and may delete none.
+func TestTrimDeletesOthersSnapshots(t *testing.T) {
+	store := memlog.New(memlog.Options{})
+	small := func(c *replica.Config) { c.Snapshots.EveryBytes = 4 << 10 }
+	run(t, storesNone{store.Open()}, func(c *replica.Config) { small(c); c.Trim = true })
+	guest := run(t, createOnly{store.Open()}, small)
+	oldest := func() journal.Slot {
+		names, err := store.Open().ListBlobs(t.Context(), snapshot.Prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots := snapshot.Slots(names)
+		if len(slots) == 0 {
+			return 0
+		}
+		return slots[len(slots)-1]
+	}
+	for writes := 0; oldest() < 300; writes++ {
+		if writes == 10_000 {
+			t.Fatalf("after %d writes the snapshot of slot %d is still there, and the journal begins at %d", writes, oldest(), first(t, store.Open()))
+		}
+		propose(t, guest, put(fmt.Sprintf("k%d", writes%50), fmt.Sprint(writes)))
+	}
+}
+
 // unreadable answers every snapshot's parts with other bytes.
 type unreadable struct{ journal.Store }
 
