@@ -1,12 +1,15 @@
 package s3log
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
 )
 
 // TestListBlobsIsBounded: of more blobs than a listing may hold, the last are
@@ -32,5 +35,29 @@ func TestListBlobsIsBounded(t *testing.T) {
 	}
 	if !strings.HasSuffix(names[0], "/part-00") {
 		t.Errorf("the first name is %s: the blobs before it in its folder are missing", names[0])
+	}
+}
+
+// TestBlobsAreCreated: in a bucket that allows a PUT only under the condition that
+// the object does not exist, blobs are stored, and none is replaced.
+func TestBlobsAreCreated(t *testing.T) {
+	store := memoryStore(t)
+	l := mustOpen(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && r.Header.Get("If-None-Match") == "" {
+			answer(w, http.StatusForbidden, "AccessDenied")
+			return
+		}
+		store.ServeHTTP(w, r)
+	})))
+	for range 2 { // as after a PUT whose answer was lost
+		if err := l.PutBlob(t.Context(), "snapshot/1", []byte("one")); err != nil {
+			t.Errorf("PutBlob = %v", err)
+		}
+	}
+	if err := l.PutBlob(t.Context(), "snapshot/1", []byte("another")); !errors.Is(err, bucket.ErrDenied) {
+		t.Errorf("PutBlob in place of another = %v, want a denial", err)
+	}
+	if data, err := l.GetBlob(t.Context(), "snapshot/1"); err != nil || string(data) != "one" {
+		t.Errorf("GetBlob = %q, %v, want the first", data, err)
 	}
 }
