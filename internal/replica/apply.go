@@ -86,10 +86,10 @@ func (l *loop) applySlot(slot journal.Slot, e entry) (outcome, error) {
 	if head.Kind == record.Batch {
 		o = l.applyBatch(slot, e, &head, body)
 	} else {
-		err = l.applyControl(slot, e, &head, body)
+		l.applyControl(slot, e, &head, body)
 	}
 	l.recordApplied(len(e.rec), head.Writer == l.writer)
-	return o, err
+	return o, nil
 }
 
 // extend extends the chain by a record, and returns its header and body. A batch of
@@ -126,7 +126,7 @@ func (l *loop) applyBatch(slot journal.Slot, e entry, head *record.Header, body 
 }
 
 // applyControl takes in a control record, which does not change the state.
-func (l *loop) applyControl(slot journal.Slot, e entry, head *record.Header, body []byte) error {
+func (l *loop) applyControl(slot journal.Slot, e entry, head *record.Header, body []byte) {
 	l.state.Skip(slot)
 	first := l.resolve(e.ours) // of this replica's copies of the record
 	switch head.Kind {
@@ -134,11 +134,11 @@ func (l *loop) applyControl(slot journal.Slot, e entry, head *record.Header, bod
 		m, err := record.ParseSnapshotMark(body)
 		if err != nil {
 			l.onVoid(slot, e, err)
-			return nil
+			return
 		}
 		l.snapshots.schedule.Marked(m.Slot)
-		l.agreement.Marked(agreement.Mark{SnapshotMark: m, Writer: head.Writer, At: slot})
-		return l.judge(m.Slot)
+		l.agreement.Marked(agreement.Mark{SnapshotMark: m, Writer: head.Writer, Number: head.Number, At: slot})
+		l.judge(m.Slot)
 	case record.Floor:
 		m, err := record.ParseFloorMark(body)
 		if err != nil {
@@ -148,7 +148,6 @@ func (l *loop) applyControl(slot journal.Slot, e entry, head *record.Header, bod
 		}
 	case record.Batch: // not a control record
 	}
-	return nil
 }
 
 // resolve notes that a batch has its outcome, and says whether it had none before.

@@ -119,7 +119,7 @@ func (l *loop) serve() error {
 		case f := <-l.calls:
 			f(l)
 		case t := <-l.snapshots.done:
-			err = l.onSnapshot(t)
+			l.onSnapshot(t)
 		case <-l.reads.again.C:
 			l.pursue(time.Now())
 		case now := <-ticks.C:

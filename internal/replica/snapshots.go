@@ -138,7 +138,7 @@ func (r *Replica) storeSnapshot(ctx context.Context, out *result, frozen *mvcc.F
 
 // onSnapshot takes in that a snapshot was taken, and tells the journal of its hash if it
 // was stored.
-func (l *loop) onSnapshot(out result) error {
+func (l *loop) onSnapshot(out result) {
 	l.snapshots.working = false
 	if out.err != nil {
 		if l.ctx.Err() == nil {
@@ -146,13 +146,15 @@ func (l *loop) onSnapshot(out result) error {
 		}
 	} else if out.stored {
 		l.log.Info("snapshot stored", "slot", uint64(out.slot))
-		l.window.control(record.Snapshot, record.SnapshotMark{Slot: out.slot, Hash: out.hash}.Append(nil))
 	}
 	if !out.hashed {
-		return nil
+		return
 	}
 	l.agreement.Computed(out.slot, out.hash)
-	return l.judge(out.slot)
+	if out.stored {
+		l.mark(out.slot, out.hash)
+	}
+	l.judge(out.slot)
 }
 
 // alone says whether no other replica has written for long, or ever.

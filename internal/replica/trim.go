@@ -1,8 +1,11 @@
 package replica
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/record"
@@ -68,10 +71,7 @@ func (l *loop) releaseRecords() {
 	}
 	l.trim.begin(oldest)
 	l.group.Go(func() error {
-		loaded, err := snapshot.Load(l.ctx, l.cfg.Store, l.info.ID, oldest.slot)
-		if err == nil && loaded.Hash != oldest.hash {
-			err = snapshot.ErrBad
-		}
+		err := l.canStartFrom(l.ctx, oldest)
 		return l.call(l.ctx, func(l *loop) {
 			if err == nil {
 				// Records are deleted once this one is applied: the journal itself says
@@ -81,10 +81,26 @@ func (l *loop) releaseRecords() {
 			}
 			l.trim.end()
 			if l.ctx.Err() == nil && !errors.Is(err, journal.ErrNoBlob) { // deleted: there are newer ones
-				l.log.Warn("snapshot cannot be read back; the records before it stay", "slot", uint64(oldest.slot), "error", err)
+				l.log.Warn("snapshot cannot be started from; the records before it stay", "slot", uint64(oldest.slot), "error", err)
 			}
 		})
 	})
+}
+
+// canStartFrom fails unless a replica can start from a snapshot, and would.
+func (r *Replica) canStartFrom(ctx context.Context, s agreedSnapshot) error {
+	names, err := r.cfg.Store.ListBlobs(ctx, snapshot.Folder(s.slot))
+	if err != nil {
+		return err
+	}
+	if slices.Contains(names, snapshot.DisputeOf(s.slot)) {
+		return fmt.Errorf("disputed by another server: %w", snapshot.ErrBad)
+	}
+	loaded, err := snapshot.Load(ctx, r.cfg.Store, r.info.ID, s.slot)
+	if err == nil && loaded.Hash != s.hash {
+		err = snapshot.ErrBad
+	}
+	return err
 }
 
 // onFloor deletes the records below a slot, which a floor record of this writer gives up,

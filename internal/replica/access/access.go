@@ -308,9 +308,20 @@ func (a *Access) Snapshots(ctx context.Context) ([]string, error) {
 // Load loads a snapshot. It tries until the store has answered: a snapshot for which
 // the journal was trimmed must not be passed over because of a moment's trouble.
 func (a *Access) Load(ctx context.Context, slot journal.Slot) (snapshot.Loaded, error) {
+	return untilAnswered(ctx, a, func() (snapshot.Loaded, error) { return snapshot.Load(ctx, a.cfg.Store, a.info.ID, slot) })
+}
+
+// Manifest reads the manifest of a snapshot. It tries until the store has answered.
+func (a *Access) Manifest(ctx context.Context, slot journal.Slot) (snapshot.Manifest, error) {
+	return untilAnswered(ctx, a, func() (snapshot.Manifest, error) { return snapshot.ReadManifest(ctx, a.cfg.Store, slot) })
+}
+
+// untilAnswered loads something of a snapshot until the store has given it, or has said
+// that it is bad or not there.
+func untilAnswered[T any](ctx context.Context, a *Access, load func() (T, error)) (T, error) {
 	var c *Call
 	for {
-		loaded, err := snapshot.Load(ctx, a.cfg.Store, a.info.ID, slot)
+		loaded, err := load()
 		if err == nil || errors.Is(err, snapshot.ErrBad) || errors.Is(err, journal.ErrCorrupt) || errors.Is(err, journal.ErrNoBlob) {
 			return loaded, err
 		}
@@ -319,7 +330,8 @@ func (a *Access) Load(ctx context.Context, slot journal.Slot) (snapshot.Loaded, 
 			defer c.End()
 		}
 		if err := c.Pause(ctx, err); err != nil {
-			return snapshot.Loaded{}, err
+			var none T
+			return none, err
 		}
 	}
 }

@@ -4,14 +4,24 @@
 //
 // A snapshot is the word of one replica, and a replica may be wrong: a bit of its
 // memory may have changed. So a replica whose hash differs from another's believes
-// neither. It makes the state anew, from records and an older snapshot, and stops if it
-// turns out to be wrong. If not, it says so beside the snapshot, so that nobody starts
-// from it, and in the journal, so that the writer of the other hash makes its state
-// anew too.
+// neither:
+//
+//  1. It writes a mark with its own hash at once: its claim. The mark of the replica that
+//     stored the snapshot is that replica's claim. So all that differ hear of each other.
+//  2. It makes the state anew, from records and a snapshot that two replicas agreed on, or
+//     from the beginning. If it was wrong, it stops.
+//  3. If not, it is sure: it writes a second mark. It goes on if more replicas claim its
+//     hash than any other hash of which a replica is sure. If as many do, or fewer, it
+//     waits a while for the claims of others, and then stops.
+//
+// Invariant: two replicas that are sure of different hashes do not both go on. If one
+// stands against one, both stop, because the journal cannot tell which one is right. A
+// snapshot that one of them may have got wrong is disputed, so that nobody starts from it.
 package agreement
 
 import (
 	"crypto/sha256"
+	"maps"
 	"slices"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -24,8 +34,8 @@ type Agreement struct {
 	me mvcc.WriterID
 	// own are the hashes of this replica's states, by slot.
 	own map[journal.Slot]ownHash
-	// marks are the last that the journal holds. Invariant: in the order of their
-	// records; len <= keptMarks.
+	// marks are the last that the journal holds, and those of slots that were doubted.
+	// Invariant: in the order of their records; len <= keptMarks.
 	marks []Mark
 	// remaking: a state is being made anew, to see whether this replica is wrong. It
 	// stores no snapshot meanwhile.
@@ -36,7 +46,8 @@ type Agreement struct {
 type Mark struct {
 	record.SnapshotMark
 	Writer mvcc.WriterID
-	At     journal.Slot // the slot of the record
+	Number mvcc.BatchNumber // of the record, among its writer's
+	At     journal.Slot     // the slot of the record
 	// seconded: another replica than the writer has computed the same hash.
 	seconded bool
 }
@@ -45,6 +56,7 @@ type Mark struct {
 type ownHash struct {
 	sum    [sha256.Size]byte
 	loaded bool   // it came with a snapshot, and was not computed from records
+	said   bool   // a mark of this replica with it is in the journal, or on its way
 	doubt  doubts // whether another replica's hash differs
 }
 
@@ -55,11 +67,12 @@ const (
 	undoubted doubts = iota // none differs, or nothing was done about it yet
 	doubted                 // the state is being made anew
 	confirmed               // the state was made anew, with the same hash
+	awaiting                // the same, and this replica waits for the claims of others
 )
 
 const (
-	// keptMarks is how many of the last marks are kept.
-	keptMarks = 16
+	// keptMarks is how many marks are kept: room for two of each of 32 replicas.
+	keptMarks = 64
 	// keptOwn is for how many slots below the newest snapshot own hashes are kept.
 	keptOwn = 64 * record.AnchorSpan
 )
@@ -84,10 +97,15 @@ func (a *Agreement) Computed(slot journal.Slot, sum [sha256.Size]byte) {
 	a.own[slot] = ownHash{sum: sum}
 }
 
-// Marked notes a mark.
+// Marked notes a mark. A record that landed twice counts once.
 func (a *Agreement) Marked(m Mark) {
+	if slices.ContainsFunc(a.marks, func(n Mark) bool { return n.Writer == m.Writer && n.Number == m.Number }) {
+		return
+	}
 	if len(a.marks) == keptMarks {
-		a.marks = slices.Delete(a.marks, 0, 1)
+		// Making a state anew may take longer than many marks: those of its slot stay.
+		oldest := max(0, slices.IndexFunc(a.marks, func(n Mark) bool { return a.own[n.Slot].doubt == undoubted }))
+		a.marks = slices.Delete(a.marks, oldest, oldest+1)
 	}
 	a.marks = append(a.marks, m)
 }
@@ -112,8 +130,9 @@ func (a *Agreement) Heard(from mvcc.WriterID, anchor journal.Slot) bool {
 // Verdict is what the marks of a slot mean for this replica.
 type Verdict struct {
 	Agreed   bool // a mark has the hash that this replica computed from records
-	Remake   bool // another hash was seen: make the state anew to see who is wrong
-	Diverged bool // both sides are sure of their hashes, and this one is alone
+	Claim    bool // another hash was seen first now: write a mark with this replica's
+	Remake   bool // another hash was seen first now: make the state anew to see who is wrong
+	Outvoted bool // both sides are sure, and no more claim this replica's hash than the other
 }
 
 // Own returns the hash of this replica's state at a slot, or zeros if it has none.
@@ -132,33 +151,73 @@ func (a *Agreement) OwnHashes() map[journal.Slot][sha256.Size]byte {
 func (a *Agreement) Remaking() bool { return a.remaking }
 
 // Judge holds the marks of a slot against this replica's hash there, if there is one.
-//
-// Both sides are sure if this replica has made its state anew, with the same outcome,
-// and another one has done so too: that one wrote a second mark with its own hash. If
-// no other replica has this one's hash, this one stops.
 func (a *Agreement) Judge(slot journal.Slot) Verdict {
 	own, ok := a.own[slot]
 	if !ok {
 		return Verdict{}
 	}
-	against := map[mvcc.WriterID]int{} // how many marks of each writer have another hash
-	alike, backed, othersSure := false, false, false
-	for _, m := range a.marks {
-		switch {
-		case m.Slot != slot:
-		case m.Hash == own.sum:
-			alike = true
-			backed = backed || m.Writer != a.me
-		default:
-			against[m.Writer]++
-			othersSure = othersSure || against[m.Writer] > 1
+	sides := a.sides(slot)
+	mine := sides[own.sum]
+	v := Verdict{Agreed: len(mine) > 0 && !own.loaded}
+	for hash, other := range sides {
+		if hash == own.sum {
+			continue
+		}
+		if own.doubt == undoubted && a.unheardOf(other) {
+			v.Claim, v.Remake = !own.said, !a.remaking
+		}
+		v.Outvoted = v.Outvoted || mine[a.me] >= sure && other.isSure() && len(other) >= len(mine)
+	}
+	return v
+}
+
+// side is which replicas claim one hash of a slot: how many marks each has written.
+type side map[mvcc.WriterID]int
+
+// sure is how many marks a replica has written that has made its state anew.
+const sure = 2
+
+func (s side) isSure() bool {
+	for _, marks := range s {
+		if marks >= sure {
+			return true
 		}
 	}
-	return Verdict{
-		Agreed:   alike && !own.loaded,
-		Remake:   len(against) > 0 && own.doubt == undoubted && !a.remaking,
-		Diverged: own.doubt == confirmed && othersSure && !backed,
+	return false
+}
+
+// unheardOf says whether one of the replicas has not been against this one at a slot in
+// doubt. Of those that have, a later slot says nothing new.
+func (a *Agreement) unheardOf(other side) bool {
+	unheard := maps.Clone(other)
+	for _, m := range a.marks {
+		if own := a.own[m.Slot]; own.doubt != undoubted && m.Hash != own.sum {
+			delete(unheard, m.Writer)
+		}
 	}
+	return len(unheard) > 0
+}
+
+// sides returns who claims which hash of a slot.
+func (a *Agreement) sides(slot journal.Slot) map[[sha256.Size]byte]side {
+	out := map[[sha256.Size]byte]side{}
+	for _, m := range a.marks {
+		if m.Slot != slot {
+			continue
+		}
+		if out[m.Hash] == nil {
+			out[m.Hash] = side{}
+		}
+		out[m.Hash][m.Writer]++
+	}
+	return out
+}
+
+// Said notes that a mark of this replica, with its hash at a slot, is on its way.
+func (a *Agreement) Said(slot journal.Slot) {
+	own := a.own[slot]
+	own.said = true
+	a.own[slot] = own
 }
 
 // Doubt notes that the state at a slot is being made anew.
@@ -170,7 +229,17 @@ func (a *Agreement) Doubt(slot journal.Slot) {
 
 // Confirm notes that the state at a slot was made anew, with the same hash.
 func (a *Agreement) Confirm(slot journal.Slot, sum [sha256.Size]byte) {
-	a.own[slot], a.remaking = ownHash{sum: sum, doubt: confirmed}, false
+	a.own[slot], a.remaking = ownHash{sum: sum, said: a.own[slot].said, doubt: confirmed}, false
+}
+
+// Wait notes that this replica waits for the claims of others on a slot, and says whether
+// it did not before.
+func (a *Agreement) Wait(slot journal.Slot) bool {
+	own := a.own[slot]
+	first := own.doubt != awaiting
+	own.doubt = awaiting
+	a.own[slot] = own
+	return first
 }
 
 // Agrees says whether this replica has computed the hash that the newest mark names.
