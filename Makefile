@@ -4,6 +4,8 @@ GO        ?= go
 TOOL      := $(GO) tool -modfile=tools/go.mod
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME  ?= 30s
+SEED      ?= 0
+SEEDS     ?= 20
 SUITES    ?= memlog filelog s3log sqllog kube-apiserver robustness kubernetes-e2e-short
 
 # Tests of the whole product run what was built.
@@ -12,7 +14,7 @@ e2e gateway: export XB_BIN := $(CURDIR)/bin/xb
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
 
-.PHONY: help run build test race lint fuzz suites e2e gateway bench generate check clean
+.PHONY: help run build test race lint sim fuzz suites e2e gateway bench generate check clean
 
 help: ## Show this help
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -32,6 +34,9 @@ race: ## Run the tests of everything but the control plane under the race detect
 
 lint: ## Check the code with the chosen linters
 	$(TOOL) golangci-lint run
+
+sim: ## Simulate SEEDS histories from SEED on, each of them the same each time
+	$(GO) run ./internal/sim/replay -seed $(SEED) -seeds $(SEEDS)
 
 fuzz: ## Run every fuzz target for FUZZTIME
 	tools/fuzz $(FUZZTIME)

@@ -53,7 +53,7 @@ func (f *Frozen) Parts(yield func(part []byte) error) error {
 	if err := yield(f.firstPart()); err != nil {
 		return err
 	}
-	w := wire.Writer{B: make([]byte, 0, PartSize+PartSize/4)}
+	var w wire.Writer
 	flush := func() error {
 		if Revision(f.View.pruned.Load()) > f.View.compact {
 			return ErrCompacted // versions may have been cut while we walked

@@ -1,0 +1,158 @@
+package stores
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/s3test"
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
+	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
+	"github.com/xbernetes/xbernetes/internal/sim"
+)
+
+var (
+	seedFlag  = flag.Uint64("seed", 0, "the seed of the first history; 0 draws one")
+	seedsFlag = flag.Int("seeds", 3, "how many histories to run on each store")
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// stores say how to open a journal that is not there yet.
+var stores = map[string]func(*testing.T, *sim.Config){"s3": onS3, "postgres": onPostgres}
+
+// TestHistories: what holds in memory holds on a real store.
+func TestHistories(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	var mu sync.Mutex
+	met := map[string]*sim.Tally{}
+	t.Cleanup(func() { // after the parallel ones
+		for on, tally := range met {
+			t.Logf("%d histories on %s from seed %d on: %+v", *seedsFlag, on, seed, *tally)
+			if tally.Void() {
+				t.Errorf("on %s nothing was written or watched, or nobody slept: the histories say nothing", on)
+			}
+		}
+	})
+	for on, open := range stores {
+		for i := range *seedsFlag {
+			t.Run(fmt.Sprintf("%s/seed=%d", on, seed+uint64(i)), func(t *testing.T) {
+				t.Parallel()
+				cfg := sim.Config{Seed: seed + uint64(i), Writes: 120, Lasts: 4 * time.Second}
+				open(t, &cfg)
+				tally, err := sim.Run(t.Context(), cfg)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if met[on] == nil {
+					met[on] = new(sim.Tally)
+				}
+				met[on].Add(tally)
+			})
+		}
+	}
+}
+
+// onPostgres is a journal in a database, which deletes at once what is trimmed.
+func onPostgres(t *testing.T, cfg *sim.Config) {
+	u, err := url.Parse(pgtest.Shared(t).URL("postgres", fmt.Sprint("table=h", cfg.Seed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Open = func(ctx context.Context) (journal.Store, error) {
+		c, err := sqllog.ParseURL(u)
+		if err != nil {
+			return nil, err
+		}
+		c.Pool.MaxConns = 4
+		return sqllog.Open(ctx, c)
+	}
+}
+
+const bucket = "journals"
+
+// onS3 gives each machine a way of its own to one bucket.
+func onS3(t *testing.T, cfg *sim.Config) {
+	store, clock, err := s3test.New(bucket, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(ctx context.Context, endpoint string) (journal.Store, error) {
+		return s3log.Open(ctx, s3log.Config{
+			Bucket: bucket, Prefix: "j", Endpoint: endpoint, PathStyle: true,
+			Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
+		})
+	}
+	serve := func(handler http.Handler) string {
+		front := httptest.NewServer(handler)
+		t.Cleanup(front.Close)
+		return front.URL
+	}
+	straight := serve(store)
+	var mu sync.Mutex
+	ways := map[*sim.Machine]string{}
+	cfg.Advance = clock.Advance
+	cfg.Open = func(ctx context.Context) (journal.Store, error) { return open(ctx, straight) }
+	cfg.OpenAt = func(ctx context.Context, m *sim.Machine) (journal.Store, error) {
+		mu.Lock()
+		if ways[m] == "" {
+			ways[m] = serve(way{m, store})
+		}
+		endpoint := ways[m]
+		mu.Unlock()
+		return open(ctx, endpoint)
+	}
+}
+
+// trip is how long a request is on its way, so that those who wait for one another do
+// not ask without a pause.
+const trip = 8 * time.Millisecond
+
+// way is a machine's way to a store.
+type way struct {
+	m     *sim.Machine
+	store http.Handler
+}
+
+func (y way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	select {
+	case <-time.After(trip):
+	case <-r.Context().Done():
+		return
+	}
+	if !y.m.Await(r.Context()) {
+		return
+	}
+	got := httptest.NewRecorder()
+	if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/probe/") {
+		got.Code = http.StatusForbidden // then the store is probed once a machine, not at each start
+	} else {
+		y.store.ServeHTTP(got, r)
+	}
+	if !y.m.Await(r.Context()) {
+		return
+	}
+	for name, values := range got.Header() {
+		rw.Header()[name] = values
+	}
+	rw.WriteHeader(got.Code)
+	_, _ = rw.Write(got.Body.Bytes()) // a client that is gone
+}
