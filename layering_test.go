@@ -106,7 +106,7 @@ var rules = []rule{
 		[]string{apimachinery, apiserver, clientGo, prometheus, "golang.org/x/sync/..."}},
 	{"internal/gateway/backend", "speaks to one registered server, and knows no other", []string{"api/aggregation/v1alpha1", "internal/gateway/call", "internal/weight"},
 		[]string{apimachinery, apiserver, "k8s.io/component-base/tracing/...", "go.opentelemetry.io/otel/trace", "golang.org/x/sync/..."}},
-	{"internal/gateway/call", "what is known of a request; decides nothing", []string{"api/aggregation/v1alpha1"}, nil},
+	{"internal/gateway/call", "what is known of a request; decides nothing", []string{"api/aggregation/v1alpha1"}, []string{apimachinery, apiserver}},
 	{"internal/gateway/canonical", "reads requests, and judges and sends none", nil, []string{apimachinery, apiserver, "sigs.k8s.io/yaml"}},
 	{"internal/gateway/conformance", "checks any API server, and knows no gateway", []string{"internal/gateway/conformance/..."}, []string{apimachinery, clientGo}},
 	{"internal/gateway/conformance/ask", "asks one server, and knows no convention", []string{"internal/gateway/conformance/check", "internal/weight"}, []string{apimachinery, clientGo}},

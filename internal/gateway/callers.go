@@ -23,7 +23,7 @@ import (
 func (g *Gateway) authenticate(next http.Handler) http.Handler {
 	anonymous := &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, r := call.Begin(r)
+		c := call.Of(r)
 		var caller user.Info = anonymous
 		if g.cfg.Authenticator != nil {
 			// Authenticators take the credentials that they have verified off the
@@ -89,22 +89,20 @@ func unreachable(err error) bool {
 	return errors.As(err, &failed) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// impersonate makes the policies see the same user as the server. In PassThrough
-// mode the server decides whether a caller may impersonate somebody, so that the
-// policies of a guarded one cannot know the user: such a request is refused.
+// impersonate decides whom a request to a server is made as, for the policies and
+// for the server alike. In PassThrough mode the server decides whether a caller may
+// impersonate somebody, so that the policies of a guarded server cannot know the user:
+// such a request is refused if it is about objects.
 func (g *Gateway) impersonate(next http.Handler) http.Handler {
-	as := next
-	if g.cfg.Authorizer != nil {
-		as = backend.Impersonate(next, g.cfg.Authorizer)
-	}
+	as := backend.Impersonate(next, g.cfg.Authorizer)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := call.Of(r)
 		switch {
-		case !c.OfObject || c.Server == nil || !backend.Impersonates(r.Header):
+		case c.Server == nil || !backend.Impersonates(r.Header):
 			next.ServeHTTP(w, r)
 		case c.Server.Spec.IdentityMode() != v1alpha1.PassThrough:
 			as.ServeHTTP(w, r)
-		case c.Server.Spec.Guard != v1alpha1.Guard{}:
+		case c.OfObject && c.Server.Spec.Guard != v1alpha1.Guard{}:
 			refuse(w, r, http.StatusForbidden, fmt.Sprintf("server %q is guarded, and takes the caller's own credentials: nobody can be impersonated there through the gateway (--as)", c.Server.Name))
 		default:
 			next.ServeHTTP(w, r)

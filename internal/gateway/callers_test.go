@@ -55,16 +55,15 @@ func TestPoliciesSeeWhomTheServerSees(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seen := ""
-			h := (&router{registry: r}).route((&Gateway{cfg: Config{Authorizer: mayBeBob{}}}).impersonate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			h := begin((&router{registry: r}).route((&Gateway{cfg: Config{Authorizer: mayBeBob{}}}).impersonate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				u, _ := apirequest.UserFrom(r.Context())
 				seen = u.GetName()
-			})))
+			}))))
 			req := httptest.NewRequest(http.MethodPost, "/apis/"+c.group+"/v1/namespaces/x/things", nil)
 			if c.as != "" {
 				req.Header.Set("Impersonate-User", c.as)
 			}
-			ctx := apirequest.WithUser(req.Context(), &user.DefaultInfo{Name: c.caller})
-			req = req.WithContext(apirequest.WithRequestInfo(ctx, &apirequest.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: c.group, APIVersion: "v1", Resource: "things", Namespace: "x"}))
+			req = req.WithContext(apirequest.WithUser(req.Context(), &user.DefaultInfo{Name: c.caller}))
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, req)
 			if w.Code != c.code || seen != c.seen {

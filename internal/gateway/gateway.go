@@ -93,7 +93,7 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	opts := cfg.Backends
-	opts.Log, opts.Observe, opts.Authorizer = cfg.Log, g.traffic.Observe, cfg.Authorizer
+	opts.Log, opts.Observe = cfg.Log, g.traffic.Observe
 	connect := connector(cfg.Source, g.traffic, opts)
 	g.registry = newRegistry(cfg.Log, g.index, func(server *v1alpha1.RemoteAPIServer) (*connection, error) {
 		if server.Spec.Guard != (v1alpha1.Guard{}) && cfg.Core == nil {

@@ -5,9 +5,6 @@ import (
 	"net/http"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-
 	"github.com/xbernetes/xbernetes/internal/door"
 	"github.com/xbernetes/xbernetes/internal/gateway/call"
 )
@@ -19,18 +16,15 @@ func (g *Gateway) handler() http.Handler {
 	steps := []func(http.Handler) http.Handler{
 		pace,              // ends a request whose caller is too slow
 		g.survive,         // answers 500 if a later step panics
-		call.Start,        // the request gets its Call, with the caller's credentials
-		describe,          // the context gets the RequestInfo: what the path says
+		begin,             // the request gets its Call: the caller's credentials, and what the URL says
 		router.route,      // the Call gets its Server and its Answer
 		g.authenticate,    // the context gets the user
 		g.traffic.Callers, // the caller's limits; metrics, log and trace
 		g.admit,           // answers health checks; refuses callers who are not known
+		g.impersonate,     // the user becomes whom the request is made as
 	}
 	if g.guard != nil {
-		steps = append(steps,
-			g.impersonate, // the user becomes whom a guarded request is made as
-			g.guard.Wrap,  // guarded requests: canonical form, rights, namespaces, quotas
-		)
+		steps = append(steps, g.guard.Wrap) // guarded requests: canonical form, rights, namespaces, quotas
 	}
 	var h http.Handler = http.HandlerFunc(answer)
 	for _, step := range slices.Backward(steps) {
@@ -61,16 +55,14 @@ func (g *Gateway) survive(next http.Handler) http.Handler {
 	})
 }
 
-// describe puts into the request's context what its method and URL say, as
-// Kubernetes reads them.
-func describe(next http.Handler) http.Handler {
-	resolver := &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+// begin gives each request its Call, which the steps after it read.
+func begin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, err := resolver.NewRequestInfo(r)
+		begun, err := call.Begin(r)
 		if err != nil {
 			refuse(w, r, http.StatusBadRequest, fmt.Sprintf("the request cannot be understood: %v", err))
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
+		next.ServeHTTP(w, begun)
 	})
 }

@@ -40,8 +40,7 @@ func newRouter(g *Gateway) *router {
 // see call.Call.
 func (t *router) route(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, r := call.Begin(r)
-		to := t.find(r.URL.Path)
+		c, to := call.Of(r), t.find(r.URL.Path)
 		if to.server != nil {
 			c.Server = to.server.server
 		}
@@ -166,7 +165,7 @@ func (t *router) forward(w http.ResponseWriter, r *http.Request, e *entry) {
 		r = r.WithContext(ctx)
 	}
 	way.handler.ServeHTTP(w, r)
-	if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && changesDiscovery(info) {
+	if changesDiscovery(call.Of(r).Info) {
 		for _, d := range looksAfterChange {
 			time.AfterFunc(d, e.member.kick)
 		}
@@ -176,8 +175,7 @@ func (t *router) forward(w http.ResponseWriter, r *http.Request, e *entry) {
 // endless says whether a request is a watch or a stream, which lasts until somebody
 // ends it.
 func endless(r *http.Request) bool {
-	info, ok := apirequest.RequestInfoFrom(r.Context())
-	return ok && info.Verb == "watch" || r.Header.Get("Upgrade") != ""
+	return call.Of(r).Info.Verb == "watch" || r.Header.Get("Upgrade") != ""
 }
 
 // changesDiscovery says whether a server may serve other resources after a request.

@@ -40,10 +40,10 @@ func TestARequestGoesWhereItWasGuardedFor(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			r.table.Store(c.before)
-			h := (&router{registry: r}).route(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			h := begin((&router{registry: r}).route(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				r.table.Store(held(second)) // while a policy judges
 				answer(w, req)
-			}))
+			})))
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/apis/one.example.com/v1/namespaces/x/things", nil))
 			if body := w.Body.String(); w.Code != c.code || c.want != "" && body != c.want {

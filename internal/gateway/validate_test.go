@@ -87,7 +87,7 @@ func TestWithheldServersKeepWhatTheyHeld(t *testing.T) {
 	ask := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		t := &router{registry: r, index: r.index, discovery: r.index.Handler()}
-		t.route(http.HandlerFunc(answer)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		begin(t.route(http.HandlerFunc(answer))).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code, w.Body.String()
 	}
 	serve("b", verdictOn(conformance.Pass))

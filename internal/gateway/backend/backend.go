@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 )
@@ -24,10 +23,6 @@ import (
 type Options struct {
 	// Log tells of endpoints that come and go; nil for nowhere.
 	Log *slog.Logger
-	// Authorizer says who may impersonate whom, where the gateway and not the
-	// server decides it: in the modes Impersonate and FrontProxy. Without it a
-	// caller's own impersonation is refused there.
-	Authorizer authorizer.UnconditionalAuthorizer
 	// Tracer makes spans of requests to the server, and tells the server of
 	// them; nil for none.
 	Tracer trace.TracerProvider

@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"testing"
 
-	"k8s.io/apiserver/pkg/endpoints/request"
-
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 )
 
@@ -23,9 +21,8 @@ func BenchmarkHandler(b *testing.B) {
 		}, nil
 	})
 	serve := func(b *testing.B, h http.Handler) {
-		ctx := request.WithUser(b.Context(), alice)
 		for b.Loop() {
-			r := httptest.NewRequestWithContext(ctx, http.MethodGet, widgets+"/a", nil)
+			r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, widgets+"/a", nil)
 			r.Header.Set("Accept", "application/json")
 			r.Header.Set("Authorization", "Bearer alices")
 			h.ServeHTTP(httptest.NewRecorder(), r)
@@ -45,7 +42,7 @@ func BenchmarkHandler(b *testing.B) {
 			s.connections.plain.traced = answer
 			s.connections.asGateway(s.credentials.Current())
 			s.connections.own.traced = answer
-			serve(b, s)
+			serve(b, begun(b, s, alice))
 		})
 	}
 }
@@ -74,7 +71,7 @@ func BenchmarkHTTP(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.connections.close()
-	gw := httptest.NewUnstartedServer(s)
+	gw := httptest.NewUnstartedServer(begun(b, s, nil))
 	gw.EnableHTTP2 = true
 	gw.StartTLS()
 	defer gw.Close()

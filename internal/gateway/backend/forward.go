@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -25,34 +26,29 @@ import (
 
 const userAgent = "xbernetes-gateway"
 
-// ServeHTTP forwards a request as the caller, whom the request's context names
-// (request.WithUser). The path is the one below the server's base URL. What the
-// gateway has to say, it says as a Status that names the server.
+// ServeHTTP forwards a request as the user that its context names (request.WithUser).
+// The request must have a Call, and must have passed Impersonate unless the mode is
+// PassThrough. The path is the one below the server's base URL. If the gateway
+// refuses the request, or the server fails, the answer is a Status that names the
+// server.
 func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, f := b.accept(r)
 	if f != nil {
 		b.refuse(w, r, *f)
 		return
 	}
-	switch forward := http.HandlerFunc(t.forward); {
-	case b.mode == v1alpha1.PassThrough || !Impersonates(r.Header):
-		forward(w, r)
-	case b.opts.Authorizer == nil:
-		b.refuse(w, r, fault{http.StatusForbidden, Refused, "is told by the gateway who the caller is, and the gateway lets nobody impersonate others (--as)"})
-	default:
-		b.responder.impersonate(forward, b.opts.Authorizer).ServeHTTP(w, r)
-	}
+	t.forward(w, r)
 }
 
 // trip is one caller's request on its way through the reverse proxy.
 type trip struct {
 	errand
 	backend *Backend
-	user    user.Info        // as whom the request goes; set by forward
+	user    user.Info        // as whom the request goes
 	own     call.Credentials // the caller's
 }
 
-// forward sends the request as the user of its context, and answers it.
+// forward sends the request to the server, and copies the answer to the caller.
 //
 // It uses the standard library's reverse proxy, for upgrades too, and not the
 // UpgradeAwareHandler of apimachinery, which wraps it. That one lets a caller's
@@ -61,16 +57,6 @@ type trip struct {
 // and copies the answer's headers to the caller unseen.
 func (t *trip) forward(w http.ResponseWriter, r *http.Request) {
 	b := t.backend
-	t.user, _ = request.UserFrom(r.Context())
-	if f := checkCaller(b.mode, t.user, t.own); f != nil {
-		b.refuse(w, r, *f)
-		return
-	}
-	if err := checkMode(b.mode, b.credentials.Current()); err != nil {
-		b.refuse(w, r, fault{http.StatusServiceUnavailable, BadCredentials, "cannot be told who the caller is: " + err.Error()})
-		return
-	}
-	t.client = clientOf(t.user, r)
 	pool := b.requestBuffers
 	if t.longRunning || t.upgrade != "" {
 		pool = b.streamBuffers
@@ -110,41 +96,59 @@ func (b *Backend) failed(w http.ResponseWriter, r *http.Request, err error) {
 	b.responder.Respond(w, r, err)
 }
 
-// Impersonate lets a request on as the user that its headers ask for, if the
-// authorizer allows the caller that, and refuses it otherwise, as Kubernetes does.
+// Impersonate passes a request to next as the user that its headers ask for, if by
+// allows the caller that, and refuses it otherwise, as Kubernetes does. If by is nil,
+// nobody may impersonate. next gets none of the headers that ask. The request's Call
+// must have a Server.
 func Impersonate(next http.Handler, by authorizer.UnconditionalAuthorizer) http.Handler {
-	return NewResponder().impersonate(next, by)
-}
-
-func (s *Responder) impersonate(next http.Handler, by authorizer.UnconditionalAuthorizer) http.Handler {
-	filter := impersonation.WithImpersonation(next, by, s.codecs)
+	answers := NewResponder()
+	decided := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return asksForUser(name) })
+		next.ServeHTTP(w, r)
+	})
+	filter := impersonation.WithImpersonation(decided, by, answers.codecs)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if Impersonates(r.Header) {
-			r = r.Clone(r.Context()) // because the filter takes off the headers that it has read
+		switch {
+		case !Impersonates(r.Header):
+			next.ServeHTTP(w, r)
+		case by == nil:
+			answers.Respond(w, r, NewStatus(call.Of(r).Server.Name, http.StatusForbidden, Refused,
+				"is told by the gateway who the caller is, and the gateway lets nobody impersonate others (--as)"))
+		default:
+			filter.ServeHTTP(w, r.Clone(r.Context())) // a copy, because headers are taken off
 		}
-		filter.ServeHTTP(w, r)
 	})
 }
 
-// accept reads a request, and refuses what could be read in two ways.
+// accept refuses a request that the server could read in another way than the
+// gateway, or whose caller the server would take for somebody else.
 func (b *Backend) accept(r *http.Request) (*trip, *fault) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
 	default:
 		return nil, &fault{http.StatusMethodNotAllowed, Refused, fmt.Sprintf("gets no %q from the gateway", shorten(r.Method))}
 	}
-	info, err := requestInfo(r)
-	if err == nil {
-		err = checkPath(r.URL, info)
-	}
+	c := call.Of(r)
+	info := c.Info
+	err := checkPath(r.URL, info)
 	if err == nil {
 		err = checkHop(r)
 	}
 	if err != nil {
 		return nil, &fault{http.StatusBadRequest, Refused, "does not get this request: " + err.Error()}
 	}
-	own, _ := call.Begin(r)
-	t := &trip{backend: b, own: own.Credentials}
+	if b.mode != v1alpha1.PassThrough && Impersonates(r.Header) {
+		return nil, &fault{http.StatusForbidden, Refused, "is told by the gateway who the caller is, and nobody has decided whether the caller may impersonate others (--as)"}
+	}
+	t := &trip{backend: b, own: c.Credentials}
+	t.user, _ = request.UserFrom(r.Context())
+	if f := checkCaller(b.mode, t.user, t.own); f != nil {
+		return nil, f
+	}
+	if err := checkMode(b.mode, b.credentials.Current()); err != nil {
+		return nil, &fault{http.StatusServiceUnavailable, BadCredentials, "cannot be told who the caller is: " + err.Error()}
+	}
+	t.client = clientOf(t.user, r)
 	t.longRunning, t.object = LongRunning(info), wantsObject(info)
 	t.passThrough = b.mode == v1alpha1.PassThrough
 	t.keepEscapes = info.Subresource == "proxy"
@@ -196,7 +200,7 @@ func (b *Backend) roundTripOwn(r *http.Request) (*http.Response, error) {
 	if out.Header.Get("User-Agent") == "" {
 		out.Header.Set("User-Agent", userAgent)
 	}
-	info, err := readURL(out) // the context may tell of a caller's request
+	info, err := call.ReadURL(out) // the context may tell of a caller's request
 	if err == nil {
 		err = checkPath(out.URL, info)
 	}

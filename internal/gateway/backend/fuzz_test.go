@@ -34,7 +34,7 @@ func FuzzPath(f *testing.F) {
 			return
 		}
 		r := &http.Request{Method: http.MethodGet, URL: u}
-		info, err := readURL(r)
+		info, err := call.ReadURL(r)
 		if err != nil || checkPath(u, info) != nil {
 			return
 		}
@@ -56,7 +56,7 @@ func FuzzPath(f *testing.F) {
 			}
 			p = next
 		}
-		again, err := readURL(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: strings.TrimPrefix(seen.Path, "/base"), RawQuery: seen.RawQuery}})
+		again, err := call.ReadURL(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: strings.TrimPrefix(seen.Path, "/base"), RawQuery: seen.RawQuery}})
 		if err != nil || again.Resource != info.Resource || again.Name != info.Name || again.Namespace != info.Namespace || again.Subresource != info.Subresource || again.Verb != info.Verb {
 			t.Fatalf("%q is read as %+v and as %+v", raw, info, again)
 		}

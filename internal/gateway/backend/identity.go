@@ -213,11 +213,16 @@ func dropTokenProtocol(h http.Header) {
 // Impersonates says whether a request asks to be somebody else.
 func Impersonates(h http.Header) bool {
 	for name := range h {
-		if strings.HasPrefix(strings.ToLower(name), "impersonate-") {
+		if asksForUser(name) {
 			return true
 		}
 	}
 	return false
+}
+
+// asksForUser says whether a header is one of those by which a caller impersonates.
+func asksForUser(header string) bool {
+	return strings.HasPrefix(strings.ToLower(header), "impersonate-")
 }
 
 // checkHop refuses what a caller says of the connection when it could mean

@@ -110,18 +110,30 @@ func newBackend(t *testing.T, spec v1alpha1.RemoteAPIServerSpec, creds Credentia
 // HTTP/2 too.
 func startGateway(t *testing.T, h http.Handler, u user.Info) *httptest.Server {
 	t.Helper()
-	s := httptest.NewUnstartedServer(call.Start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if u != nil {
-			r = r.WithContext(request.WithUser(r.Context(), u))
-		}
-		h.ServeHTTP(w, r)
-	})))
+	s := httptest.NewUnstartedServer(begun(t, h, u))
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	s.Config.ErrorLog = discardLog()
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
+}
+
+// begun gives requests what they have by the time they come to a backend: their Call,
+// and the user u, if not nil.
+func begun(t testing.TB, h http.Handler, u user.Info) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, err := call.Begin(r)
+		if err != nil {
+			t.Errorf("begin: %v", err)
+			return
+		}
+		call.Of(r).Server = &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: "widgets"}}
+		if u != nil {
+			r = r.WithContext(request.WithUser(r.Context(), u))
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // newCertificate is a self-signed certificate, and its key, PEM.

@@ -108,8 +108,9 @@ func whom(mode v1alpha1.IdentityMode, prefix string) map[string][]string {
 
 // rig is a gateway before a recorder, both in all modes.
 type rig struct {
-	rec *recorder
-	gw  *httptest.Server
+	rec     *recorder
+	backend *Backend
+	gw      *httptest.Server
 }
 
 func newRig(t *testing.T, mode v1alpha1.IdentityMode, u user.Info, opts Options) rig {
@@ -117,7 +118,7 @@ func newRig(t *testing.T, mode v1alpha1.IdentityMode, u user.Info, opts Options)
 	rec := &recorder{}
 	api := startServer(t, rec)
 	b := newBackend(t, specOf(mode, api), clientCredentials(t, "gateways-own"), opts)
-	return rig{rec, startGateway(t, b, u)}
+	return rig{rec, b, startGateway(t, b, u)}
 }
 
 // last is what raw ends a connection with.
@@ -521,11 +522,12 @@ func TestCallersOwnImpersonation(t *testing.T) {
 	} {
 		for _, mode := range vouching {
 			t.Run(fmt.Sprintf("%s/%s", mode, name), func(t *testing.T) {
-				opts := Options{}
+				r := newRig(t, mode, alice, Options{})
+				var by authorizer.UnconditionalAuthorizer
 				if c.a != nil {
-					opts.Authorizer = *c.a
+					by = *c.a
 				}
-				r := newRig(t, mode, alice, opts)
+				r.gw.Config.Handler = begun(t, Impersonate(r.backend, by), alice)
 				answer := r.raw(t, plainGateway(t, r), "GET "+widgets+" HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer alices\r\n"+c.headers+"\r\n")
 				if !strings.HasPrefix(answer, "HTTP/1.1 "+c.code+" ") {
 					t.Errorf("the gateway answered %q, want %s", answer, c.code)
@@ -542,6 +544,18 @@ func TestCallersOwnImpersonation(t *testing.T) {
 					t.Errorf("the server got %v", got)
 				}
 			})
+		}
+	}
+}
+
+// TestUndecidedImpersonation: a request that asks to be made as somebody else is not
+// made as the caller because nobody looked at that.
+func TestUndecidedImpersonation(t *testing.T) {
+	for _, mode := range vouching {
+		r := newRig(t, mode, alice, Options{})
+		answer := r.raw(t, plainGateway(t, r), "GET "+widgets+" HTTP/1.1\r\nHost: gw\r\nimpersonate-user: bob\r\n\r\n")
+		if got := r.rec.take(); len(got) != 0 || !strings.HasPrefix(answer, "HTTP/1.1 403 ") {
+			t.Errorf("%s: the gateway answered %q, and the server got %v", mode, answer, got)
 		}
 	}
 }

@@ -2,28 +2,11 @@ package backend
 
 import (
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
-
-// requestInfo is how the caller's request reads to Kubernetes: what a filter
-// found before, or what the URL says.
-func requestInfo(r *http.Request) (*request.RequestInfo, error) {
-	if info, ok := request.RequestInfoFrom(r.Context()); ok {
-		return info, nil
-	}
-	return readURL(r)
-}
-
-// readURL is what a request's method and URL say to Kubernetes.
-func readURL(r *http.Request) (*request.RequestInfo, error) {
-	resolver := request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
-	return resolver.NewRequestInfo(r)
-}
 
 // LongRunning says whether a request has no natural end, as kube-apiserver
 // sees it: a watch, or a stream into something that runs.

@@ -2,9 +2,8 @@
 // single key of the request's context, which each handler reads and adds to. It
 // never decides anything.
 //
-// The user and the RequestInfo are not in it. They stay under Kubernetes' own keys
-// (request.UserFrom, request.RequestInfoFrom), where Kubernetes' filters look for
-// them, and where its impersonation filter replaces the user.
+// The user is not in it. The user stays under Kubernetes' own key (request.UserFrom),
+// where Kubernetes' filters look, and where its impersonation filter replaces the user.
 package call
 
 import (
@@ -13,6 +12,9 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 )
 
@@ -20,13 +22,17 @@ import (
 // other, so that no lock is needed. Each field says which handler sets it; the
 // field does not change after that.
 type Call struct {
-	// Credentials are the caller's own, as they came in. Start sets them.
+	// Credentials are the caller's own, as they came in. Begin sets them.
 	Credentials Credentials
+	// Info is what method and URL say, as Kubernetes reads them. Begin sets it, also
+	// under Kubernetes' own key (request.RequestInfoFrom). No handler changes the
+	// method, and none but Answer changes what the URL means.
+	Info *request.RequestInfo
 
-	// Server is the server that the request goes to; nil if the gateway itself
-	// answers. Routing sets it, OfObject and Answer from the path, and only once:
-	// the policies judge for the server that the request is then sent to, though
-	// servers come and go meanwhile.
+	// Server is the server that holds what the path is about; nil if none does, or if
+	// the gateway itself answers. Routing sets it, OfObject and Answer from the path,
+	// and only once: the policies judge for the server that the request is then sent
+	// to, though servers come and go meanwhile.
 	Server *v1alpha1.RemoteAPIServer
 	// OfObject says that the request is about objects, or what is below them.
 	OfObject bool
@@ -53,30 +59,32 @@ type Traffic struct {
 
 type key struct{}
 
-// Start gives each request its Call. It comes before all handlers that change a
-// request.
-func Start(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, r = Begin(r)
-		next.ServeHTTP(w, r)
-	})
-}
-
-// Begin returns the Call of a request, and the request with that Call in its
-// context. It starts a Call if the request has none.
-func Begin(r *http.Request) (*Call, *http.Request) {
-	if c := Of(r); c != nil {
-		return c, r
+// Begin returns the request with its Call in its context. It comes before every
+// handler that looks at a request's Call or changes the request, and only once. It
+// fails if Kubernetes could not read the URL.
+func Begin(r *http.Request) (*http.Request, error) {
+	info, err := ReadURL(r)
+	if err != nil {
+		return nil, err
 	}
-	c := &Call{Credentials: credentialsOf(r)}
-	return c, r.WithContext(context.WithValue(r.Context(), key{}, c))
+	c := &Call{Credentials: credentialsOf(r), Info: info}
+	ctx := context.WithValue(r.Context(), key{}, c)
+	return r.WithContext(request.WithRequestInfo(ctx, info)), nil
 }
 
-// Of returns the Call of a request; nil if it has none.
+// Of returns the Call of a request. It panics if the request has not begun.
 func Of(r *http.Request) *Call {
-	c, _ := r.Context().Value(key{}).(*Call)
+	c, ok := r.Context().Value(key{}).(*Call)
+	if !ok {
+		panic("a request came to a handler before call.Begin")
+	}
 	return c
 }
+
+var paths = request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+
+// ReadURL returns what a request's method and URL say to kube-apiserver.
+func ReadURL(r *http.Request) (*request.RequestInfo, error) { return paths.NewRequestInfo(r) }
 
 // Credentials are what a caller identifies itself with. Authenticators take them
 // off the request; servers in PassThrough mode still get them.

@@ -1,7 +1,7 @@
-// Package canonical reads a request once, as k8s.io/apiserver does, and makes
-// the only form in which it is sent on: one that says nothing but what was read.
-// It refuses what two servers could read in two ways. It never decides who may
-// do what, and never asks anybody.
+// Package canonical makes of a request, as k8s.io/apiserver reads it, the only form in
+// which it is sent on: a form that says nothing but what was read. It refuses what two
+// servers could read in two ways. It never decides who may do what, and never asks
+// anybody.
 package canonical
 
 import (
@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -53,19 +52,13 @@ type Request struct {
 	release func()
 }
 
-// paths read URLs as kube-apiserver does.
-var paths = request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
-
-// Read reads a request but for its body. The error is one for the caller: 400,
-// 404, 405 or 415, and says what to write instead. r itself is not changed.
-func Read(r *http.Request, kinds Kinds) (*Request, error) {
+// Read reads a request but for its body. info is what apiserver's own code has read
+// from r's method and URL. The error is one for the caller: 400, 404, 405 or 415, and
+// says what to write instead. Neither r nor info is changed.
+func Read(r *http.Request, info *request.RequestInfo, kinds Kinds) (*Request, error) {
 	header, err := readHeader(r.Header)
 	if err != nil {
 		return nil, err
-	}
-	info, err := paths.NewRequestInfo(r)
-	if err != nil {
-		return nil, bad("the path %.200q cannot be understood: %v", r.URL.Path, err)
 	}
 	q := &Request{Info: *info, Upgrade: header.Get("Upgrade") != "", release: func() {}}
 	if info.IsResourceRequest {

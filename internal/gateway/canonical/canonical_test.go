@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 )
 
 func kinds(gvr schema.GroupVersionResource) (Kind, error) {
@@ -43,7 +45,11 @@ func wire(method, target, body string, more ...string) *http.Request {
 
 // read is both stages of reading.
 func read(r *http.Request) (*Request, error) {
-	q, err := Read(r, kinds)
+	info, err := call.ReadURL(r)
+	if err != nil {
+		return nil, bad("%v", err)
+	}
+	q, err := Read(r, info, kinds)
 	if err == nil && q.Writes() {
 		err = q.ReadObject(&Bodies{}, "ann")
 	}

@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
@@ -235,21 +234,18 @@ func (l *live) gateway(t *testing.T) *liveGateway {
 		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(target); p.Out.Header.Del("X-User") },
 		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 	}
-	infos := &request.RequestInfoFactory{APIPrefixes: sets.NewString("apis", "api"), GrouplessAPIPrefixes: sets.NewString("api")}
 	mux := http.NewServeMux()
 	mux.Handle("/", guard.Wrap(proxy))
 	mux.Handle("/apis/"+v1alpha1.GroupName+"/", guard.Reservations())
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, err := infos.NewRequestInfo(r)
+		r, err := call.Begin(r)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		c, r := call.Begin(r)
-		ctx := request.WithRequestInfo(r.Context(), info)
-		ctx = request.WithUser(ctx, &user.DefaultInfo{Name: r.Header.Get("X-User")})
-		if server, ok := (liveServers{}).For(info.APIGroup); ok {
-			c.Server = &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: server.Name}, Spec: v1alpha1.RemoteAPIServerSpec{Guard: server.Guard}}
+		ctx := request.WithUser(r.Context(), &user.DefaultInfo{Name: r.Header.Get("X-User")})
+		if server, ok := (liveServers{}).For(call.Of(r).Info.APIGroup); ok {
+			call.Of(r).Server = &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: server.Name}, Spec: v1alpha1.RemoteAPIServerSpec{Guard: server.Guard}}
 		}
 		mux.ServeHTTP(w, r.WithContext(ctx))
 	}))

@@ -26,20 +26,20 @@ import (
 )
 
 // Wrap holds the core server's policies over what next does. The request must have
-// a user (request.UserFrom), and its Call the server that next sends it to: a request
-// that goes to no server goes on as it is. next gets the canonical form of the
+// a user (request.UserFrom) and a Call, which names the server that next sends the
+// request to: if it names none, the request goes on as it is. next gets the canonical form of the
 // request, which is what was judged. next must send requests by net/http, with the
 // context that it gets or one made from it: if that context has seen no connection
 // when next returns, the request is taken never to have been sent.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := call.Of(r)
-		if c == nil || c.Server == nil || c.Server.Spec.Guard == (v1alpha1.Guard{}) {
+		if c.Server == nil || c.Server.Spec.Guard == (v1alpha1.Guard{}) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		server := servers.Server{Name: c.Server.Name, Guard: c.Server.Spec.Guard}
-		q, err := canonical.Read(r, func(gvr schema.GroupVersionResource) (canonical.Kind, error) { return g.servers.Kind(server.Name, gvr) })
+		q, err := canonical.Read(r, c.Info, func(gvr schema.GroupVersionResource) (canonical.Kind, error) { return g.servers.Kind(server.Name, gvr) })
 		if err != nil {
 			g.answers.write(err, w, r)
 			return

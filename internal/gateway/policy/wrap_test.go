@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -91,16 +90,15 @@ func guardOver(t *testing.T, m *policytest.Memory, rules v1alpha1.Guard, next ht
 	}
 	g.over(m)
 	wrapped := g.Wrap(next)
-	infos := &request.RequestInfoFactory{APIPrefixes: sets.NewString("apis", "api"), GrouplessAPIPrefixes: sets.NewString("api")}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, err := infos.NewRequestInfo(r)
+		r, err := call.Begin(r)
 		if err != nil {
 			t.Error(err)
+			return
 		}
-		c, r := call.Begin(r)
-		ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: r.Header.Get("X-User")})
+		ctx := request.WithUser(r.Context(), &user.DefaultInfo{Name: r.Header.Get("X-User")})
 		if strings.HasPrefix(r.URL.Path, "/apis/a/") {
-			c.Server = guardedA(rules)
+			call.Of(r).Server = guardedA(rules)
 		}
 		wrapped.ServeHTTP(w, r.WithContext(ctx))
 	}))

@@ -5,12 +5,10 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/call"
@@ -151,11 +149,7 @@ var verbs = map[string]bool{
 
 // verbOf is Kubernetes' verb for a request, or "other" if it has none.
 func verbOf(r *http.Request) string {
-	verb := strings.ToLower(r.Method)
-	if info, ok := request.RequestInfoFrom(r.Context()); ok {
-		verb = info.Verb
-	}
-	if verbs[verb] {
+	if verb := call.Of(r).Info.Verb; verbs[verb] {
 		return verb
 	}
 	return "other"

@@ -67,13 +67,11 @@ func New(opts Options) (*Control, error) {
 }
 
 // Callers applies the limits of the caller, and records each request when it
-// ends. The request's context must already hold the user (request.UserFrom) and
-// what the path says (request.RequestInfoFrom).
+// ends. The request must have a Call, and its context the user (request.UserFrom).
 func (c *Control) Callers(next http.Handler) http.Handler {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		note, r := begin(r)
-		k := kindOf(r)
+		note, k := noteOf(r), kindOf(r)
 		rec := &recorder{ResponseWriter: w}
 		done := false
 		defer func() { c.finish(r, rec, note, k, start, done) }()
@@ -112,7 +110,7 @@ type Limited struct {
 
 // ServeHTTP lets a request through to next if the server's limits have room for it.
 func (s *Limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	note, r := begin(r) // the server's limits hold even if the request did not come by Callers
+	note := noteOf(r)
 	note.Server = s.target.name
 	k := kindOf(r)
 	places := s.target.places[class{k, note.Privileged}]
@@ -156,7 +154,7 @@ func (k kind) plural() string {
 }
 
 func kindOf(r *http.Request) kind {
-	if info, ok := request.RequestInfoFrom(r.Context()); ok && backend.LongRunning(info) || backend.Upgrades(r) {
+	if backend.LongRunning(call.Of(r).Info) || backend.Upgrades(r) {
 		return stream
 	}
 	return short
@@ -168,16 +166,15 @@ func isHealth(r *http.Request) bool {
 	return slices.Contains([]string{"/healthz", "/livez", "/readyz"}, r.URL.Path)
 }
 
-// begin returns what the request's Call says of traffic, and sets who calls. The
-// first handler of this package that a request meets decides that, before anything
-// is impersonated.
-func begin(r *http.Request) (*call.Traffic, *http.Request) {
-	c, r := call.Begin(r)
-	if c.Traffic.Caller == "" {
+// noteOf returns what the request's Call says of traffic. The first handler of this
+// package that a request meets sets who calls, before anything is impersonated.
+func noteOf(r *http.Request) *call.Traffic {
+	note := &call.Of(r).Traffic
+	if note.Caller == "" {
 		u, ok := request.UserFrom(r.Context())
-		c.Traffic.Caller, c.Traffic.Privileged = callerOf(r), ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
+		note.Caller, note.Privileged = callerOf(r), ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 	}
-	return &c.Traffic, r
+	return note
 }
 
 // callerOf names the caller whose limits a request counts against: the user, or
@@ -220,9 +217,7 @@ func (c *Control) finish(r *http.Request, rec *recorder, note *call.Traffic, k k
 	if u, ok := request.UserFrom(r.Context()); ok {
 		attrs = append(attrs, slog.String("user", clip(u.GetName())))
 	}
-	if info, ok := request.RequestInfoFrom(r.Context()); ok {
-		attrs = append(attrs, slog.String("verb", info.Verb))
-	}
+	attrs = append(attrs, slog.String("verb", call.Of(r).Info.Verb))
 	if note.RejectedBy != "" {
 		attrs = append(attrs, slog.String("limit", note.RejectedBy))
 	}

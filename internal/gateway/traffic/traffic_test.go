@@ -24,12 +24,12 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
+	"github.com/xbernetes/xbernetes/internal/gateway/call"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,26 +45,30 @@ func newControl(t *testing.T, opts Options) *Control {
 	return p
 }
 
-// serve is a gateway: who calls is in the header X-User, what the path says is
-// found as Kubernetes does.
+// serve is a gateway that knows its callers by the header X-User.
 func serve(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
-	resolver := request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, err := resolver.NewRequestInfo(r)
-		if err != nil {
-			t.Errorf("resolve: %v", err)
-		}
-		ctx := request.WithRequestInfo(r.Context(), info)
+		r = begun(t, r)
 		if name := r.Header.Get("X-User"); name != "" {
-			ctx = request.WithUser(ctx, &user.DefaultInfo{Name: name})
+			r = r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: name}))
 		}
-		h.ServeHTTP(w, r.WithContext(ctx))
+		h.ServeHTTP(w, r)
 	}))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Start()
 	t.Cleanup(s.Close)
 	return s
+}
+
+// begun is a request with its Call.
+func begun(t *testing.T, r *http.Request) *http.Request {
+	t.Helper()
+	r, err := call.Begin(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func ask(t *testing.T, s *httptest.Server, method, path, name string) (int, http.Header, string) {
@@ -147,7 +151,7 @@ func TestLimits(t *testing.T) {
 			// The other server, and everybody after these have ended, have room.
 			if strings.HasPrefix(name, "a server's") {
 				w := httptest.NewRecorder()
-				if two.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.path, nil)); w.Code != 200 {
+				if two.ServeHTTP(w, begun(t, httptest.NewRequest(http.MethodGet, c.path, nil))); w.Code != 200 {
 					t.Errorf("the other server: %d", w.Code)
 				}
 			}
@@ -241,9 +245,9 @@ func TestMetricsAreBounded(t *testing.T) {
 	h := p.Callers(one)
 	for i := range 2000 {
 		codes++
-		r := httptest.NewRequest(fmt.Sprint("METHOD", i), fmt.Sprint("/apis/g", i, "/v", i, "/r", i), nil)
+		r := begun(t, httptest.NewRequest(fmt.Sprint("METHOD", i), fmt.Sprint("/apis/g", i, "/v", i, "/r", i), nil))
 		r = r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: fmt.Sprint("user-", i)}))
-		r = r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: fmt.Sprint("verb", i)}))
+		call.Of(r).Info.Verb = fmt.Sprint("verb", i)
 		h.ServeHTTP(httptest.NewRecorder(), r)
 		p.Observe(backend.Event{Kind: backend.Failed, Server: fmt.Sprint("unknown-", i), Reason: backend.Broken})
 	}
@@ -254,7 +258,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	one.Close()
 	for i := range 100 {
 		s := p.Limit(fmt.Sprint("server-", i), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+		s.ServeHTTP(httptest.NewRecorder(), begun(t, httptest.NewRequest(http.MethodGet, "/", nil)))
 		p.Observe(backend.Event{Kind: backend.Checked, Server: fmt.Sprint("server-", i), Endpoint: "a:1", State: backend.Healthy})
 		s.Close()
 		p.Observe(backend.Event{Kind: backend.Checked, Server: fmt.Sprint("server-", i), Endpoint: "a:1", State: backend.Healthy})
