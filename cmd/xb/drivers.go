@@ -10,6 +10,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/journal/natslog"
+	"github.com/xbernetes/xbernetes/internal/journal/natslog/embedded"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
 )
@@ -42,12 +44,7 @@ type openOptions struct {
 var drivers = []driver{
 	{
 		scheme: "file", form: "file:///DIR",
-		check: func(u *url.URL) error {
-			if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" {
-				return fmt.Errorf("journal URL %q does not name an absolute directory; want file:///DIR", u.Redacted())
-			}
-			return nil
-		},
+		check: checkDirectory,
 		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
 			complainOfExposed(opts.log, u.Path)
 			return filelog.Open(ctx, u.Path, filelog.Options{Logger: opts.log, AcceptLoss: opts.acceptLoss})
@@ -82,11 +79,43 @@ var drivers = []driver{
 		},
 	},
 	{
+		scheme: "nats", form: "nats://USER@HOST/NAME", more: "?synced=true&replicas=…&creds=…", remote: true,
+		check: func(u *url.URL) error {
+			_, err := natslog.ParseURL(u)
+			return err
+		},
+		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
+			return openNATS(ctx, u, opts.log, false)
+		},
+		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
+			return openNATS(ctx, u, log, true)
+		},
+	},
+	{
+		scheme: "nats+embedded", form: "nats+embedded:///DIR",
+		check: checkDirectory,
+		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
+			complainOfExposed(opts.log, u.Path)
+			return embedded.Open(ctx, u.Path, embedded.Options{Logger: opts.log})
+		},
+		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
+			return embedded.Open(ctx, u.Path, embedded.Options{Logger: log, ReadOnly: true})
+		},
+	},
+	{
 		scheme: "mem", form: "mem:", more: " (lost when the process ends)",
 		open: func(context.Context, *url.URL, openOptions) (journal.Store, error) {
 			return memlog.New(memlog.Options{}).Open(), nil
 		},
 	},
+}
+
+// checkDirectory refuses the URL of a directory that names none.
+func checkDirectory(u *url.URL) error {
+	if u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" {
+		return fmt.Errorf("journal URL %q does not name an absolute directory; want %s:///DIR", u.Redacted(), u.Scheme)
+	}
+	return nil
 }
 
 func openS3(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (journal.Store, error) {
@@ -105,4 +134,13 @@ func openSQL(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (
 	}
 	cfg.Logger, cfg.ReadOnly = log, readOnly
 	return sqllog.Open(ctx, cfg)
+}
+
+func openNATS(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (journal.Store, error) {
+	cfg, err := natslog.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logger, cfg.ReadOnly = log, readOnly
+	return natslog.Open(ctx, cfg)
 }

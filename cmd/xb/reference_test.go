@@ -70,6 +70,11 @@ func TestJournalURLs(t *testing.T) {
 		"mysql://user:pw@host/db":    `scheme "mysql"`,
 		"postgres://user@host/db":    "",
 		"postgres://user:pw@host/db": "has a password",
+		"nats://user@a,b:4223/name":  "",
+		"nats://user:pw@host/name":   "has a password",
+		"nats://host/name?what=pw":   "malformed",
+		"nats+embedded:///var/xb":    "",
+		"nats+embedded://var/xb":     "absolute",
 	} {
 		_, _, err := parseJournalURL(raw)
 		switch {
