@@ -1,120 +1,30 @@
-// Package s3log keeps a journal in an S3 bucket: one object a slot, created
-// by a conditional PUT. README.md is the specification of its objects. It
-// never looks into a record, and starts no goroutine that outlives a call.
+// Package s3log keeps a journal in an S3 bucket, created by PUT with
+// If-None-Match: *. README.md says how to reach one, and what a party needs. It
+// knows nothing of slots: that is package objectlog.
 package s3log
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
-	"sync"
 
-	"github.com/xbernetes/xbernetes/internal/journal"
-	"github.com/xbernetes/xbernetes/internal/journal/s3log/bucket"
-)
-
-const (
-	// maxRecord is the length of the longest record, in bytes. A PUT of it takes
-	// well under a second, and a window of them fits in memory.
-	maxRecord = 8 << 20
-	// depth is how many Appends may be in flight. S3 does not check that slots
-	// are consecutive, so this bounds what a reader must look at to be sure.
-	depth = 64
-)
-
-// The names of objects, below the prefix.
-const (
-	metaName    = "meta.json"
-	slotPrefix  = "journal/" // 20 digits: a slot
-	floorPrefix = "floor/"   // 20 digits: a slot below which all is given up
-	blobPrefix  = "blobs/"
+	"github.com/xbernetes/xbernetes/internal/journal/objectlog"
+	"github.com/xbernetes/xbernetes/internal/journal/objectlog/bucket"
+	"github.com/xbernetes/xbernetes/internal/journal/s3log/s3bucket"
 )
 
 // Config says where a journal lives and how to reach it.
-type Config = bucket.Config
+type Config = s3bucket.Config
 
 // ParseURL reads s3://bucket/prefix?region=…&endpoint=…&path-style=…&profile=….
-func ParseURL(u *url.URL) (Config, error) { return bucket.ParseURL(u) }
+func ParseURL(u *url.URL) (Config, error) { return s3bucket.ParseURL(u) }
 
-// Log is one journal in a bucket. It implements journal.Store.
-type Log struct {
-	blobs
-	info   journal.Info
-	logger *slog.Logger // never nil
-	calls  calls
-	frames frames
-	floors *floors
-	tail   *tail
-	pace   pace
-}
-
-var _ journal.Store = (*Log)(nil)
-
-// Info describes the journal.
-func (l *Log) Info() journal.Info { return l.info }
-
-// Close ends the calls in flight and closes the connections to the store.
-func (l *Log) Close() error {
-	l.calls.bucket.Close()
-	return nil
-}
-
-// calls lets calls of the journal begin.
-type calls struct {
-	bucket   *bucket.Bucket
-	readOnly bool
-}
-
-// errReadOnly: the journal was opened for reading.
-var errReadOnly = errors.New("journal is open for reading only")
-
-// begin starts a call that changes nothing: its context also ends when the
-// journal is closed. done must be called at the end.
-func (c calls) begin(ctx context.Context) (_ context.Context, done func(), err error) {
-	ctx, done, err = c.bucket.Begin(ctx)
-	if errors.Is(err, bucket.ErrClosed) {
-		err = journal.ErrClosed
+// Open opens the journal at cfg, and creates it where there is none, unless
+// cfg is read-only. Errors are those of objectlog.Open.
+func Open(ctx context.Context, cfg Config) (*objectlog.Log, error) {
+	store, err := s3bucket.Open(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open journal %s: %w", cfg.Location(), err)
 	}
-	return ctx, done, err
-}
-
-// beginWrite is begin for a call that changes something.
-func (c calls) beginWrite(ctx context.Context) (_ context.Context, done func(), err error) {
-	if c.readOnly {
-		return nil, nil, errReadOnly
-	}
-	return c.begin(ctx)
-}
-
-// slotName is the name of the object that holds the record of slot.
-func slotName(slot journal.Slot) string { return numberedName(slotPrefix, slot) }
-
-// numberedName is the name of the object below prefix that stands for slot.
-func numberedName(prefix string, slot journal.Slot) string {
-	return fmt.Sprintf("%s%020d", prefix, uint64(slot))
-}
-
-// each runs do for 0 to n-1 at once, and waits.
-func each(n int, do func(i int)) {
-	if n == 1 {
-		do(0)
-		return
-	}
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { do(i) })
-	}
-	all.Wait()
-}
-
-// firstOf returns the first error that is not nil.
-func firstOf(errs []error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return objectlog.Open(ctx, store, objectlog.Options{RequestTimeout: bucket.Timeout(cfg.RequestTimeout), ReadOnly: cfg.ReadOnly, Logger: cfg.Logger})
 }
