@@ -77,12 +77,14 @@ func admitKeys(from *Template, c Carry, to *Template) {
 const mostKeys = 256 << 10
 
 func checkKeys(t *Template) error {
-	for list, all := range map[string]map[string]string{"labels": t.Labels, "annotations": t.Annotations} {
-		if sizeOf(all) > mostKeys {
-			return fmt.Errorf("it has %s of more than %d bytes", list, mostKeys)
-		}
+	switch {
+	case sizeOf(t.Labels) > mostKeys:
+		return fmt.Errorf("it has labels of more than %d bytes", mostKeys)
+	case sizeOf(t.Annotations) > mostKeys:
+		return fmt.Errorf("it has annotations of more than %d bytes", mostKeys)
 	}
-	for _, v := range t.Labels {
+	for _, key := range slices.Sorted(maps.Keys(t.Labels)) { // the first error is shown as an event, once
+		v := t.Labels[key]
 		if len(content.IsLabelValue(v)) > 0 {
 			return fmt.Errorf("a label has the value %.80q", v)
 		}

@@ -2,6 +2,7 @@ package template
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,6 +134,24 @@ func TestCheck(t *testing.T) {
 		bad := Of(full(), carry)
 		if spoil(bad); Check(bad) == nil {
 			t.Errorf("%s: not refused", name)
+		}
+	}
+}
+
+// TestErrorIsTheSame: a template with several faults is refused with the same words each
+// time, so that an event that tells of it is not repeated.
+func TestErrorIsTheSame(t *testing.T) {
+	long := strings.Repeat("x", mostKeys)
+	for name, bad := range map[string]*Template{
+		"labels and annotations that are too long": {Labels: map[string]string{"a": long}, Annotations: map[string]string{"a": long}},
+		"several labels with values that are none": {Labels: map[string]string{"a": "/1", "b": "/2", "c": "/3", "d": "/4"}},
+	} {
+		first := checkKeys(bad)
+		for range 100 {
+			if err := checkKeys(bad); err == nil || err.Error() != first.Error() {
+				t.Errorf("%s: %v, and then %v", name, first, err)
+				break
+			}
 		}
 	}
 }
