@@ -29,7 +29,7 @@ const FormatVersion = 3
 // reads no more than that into memory.
 const MaxBlob = 64 << 20
 
-// MaxListed is how many names ListBlobs returns at most: those of seven
+// MaxListed is how many names ListBlobs returns at most: those of fifteen
 // snapshots of the largest state. A driver holds no more than twice as many at
 // once, however many blobs the store holds.
 const MaxListed = 1 << 15

@@ -2,9 +2,11 @@ package replica_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,4 +75,43 @@ func TestSnapshotAboveTheTail(t *testing.T) {
 	if r := run(t, beside{short.Open(), whole.Open()}, nil); propose(t, r, put("on", "v")).Revision > 10 {
 		t.Error("the state is not that of the first 5 slots")
 	}
+}
+
+// TestHostileManifest: a manifest of a slot that the journal does not have is refused
+// before any part is read that it names.
+func TestHostileManifest(t *testing.T) {
+	store := memlog.New(memlog.Options{}).Open()
+	const slot = 1_000_000
+	m := map[string]any{
+		"format": journal.FormatVersion, "journal": store.Info().ID.String(), "slot": slot,
+		"chains": snapshot.Folder(slot) + strings.Repeat("0", 64), "parts": []string{snapshot.Folder(slot) + strings.Repeat("1", 64)},
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.PutBlob(t.Context(), snapshot.Folder(slot)+"manifest.json", data); err != nil {
+		t.Fatal(err)
+	}
+	err = replica.New(replica.Config{
+		Store:    noParts{t, store},
+		Notifier: notify.NewPolling(time.Second, time.Second),
+		Logger:   slog.New(slog.DiscardHandler),
+	}).Run(t.Context())
+	if !errors.Is(err, replica.ErrLostEnd) {
+		t.Errorf("Run = %v, want it to say that the journal ends before", err)
+	}
+}
+
+// noParts is a journal of whose snapshots only the manifests may be read.
+type noParts struct {
+	t *testing.T
+	journal.Store
+}
+
+func (s noParts) GetBlob(ctx context.Context, name string) ([]byte, error) {
+	if !strings.HasSuffix(name, "/manifest.json") {
+		s.t.Errorf("%s is read", name)
+	}
+	return s.Store.GetBlob(ctx, name)
 }

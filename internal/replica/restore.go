@@ -51,16 +51,21 @@ func (r *Replica) restore(ctx context.Context) (restored, error) {
 // if there is no such one.
 func (r *Replica) restoreNewest(ctx context.Context, slots []journal.Slot, none restored) (restored, error) {
 	for _, slot := range slots {
-		loaded, err := r.access.Load(ctx, slot)
+		var loaded snapshot.Loaded
+		_, err := r.access.Manifest(ctx, slot)
+		if err == nil {
+			// How large a snapshot may be goes by its slot, so the journal must have that.
+			if err := r.access.Reaches(ctx, slot); err != nil {
+				return none, err
+			}
+			loaded, err = r.access.Load(ctx, slot)
+		}
 		if ctx.Err() != nil {
 			return none, ctx.Err()
 		}
 		if err != nil {
 			r.log.Warn("snapshot is not usable; trying another one", "slot", uint64(slot), "error", err)
 			continue
-		}
-		if err := r.access.Reaches(ctx, slot); err != nil {
-			return none, err
 		}
 		r.log.Info("snapshot restored", "slot", uint64(slot), "revision", int64(loaded.State.Revision()))
 		return restored{loaded.State, loaded.Chains, loaded.Hash}, nil

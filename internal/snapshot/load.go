@@ -34,7 +34,7 @@ func Load(ctx context.Context, blobs journal.Blobs, id journal.ID, slot journal.
 	if m.Journal != id.String() || m.Format != journal.FormatVersion {
 		return Loaded{}, fmt.Errorf("manifest of journal %s, format %d: %w", m.Journal, m.Format, ErrBad)
 	}
-	parts, err := getParts(ctx, blobs, m.Parts)
+	parts, err := getParts(ctx, blobs, m.Parts, MaxState)
 	if err != nil {
 		return Loaded{}, err
 	}
@@ -73,8 +73,9 @@ func (p *parts) hash(last record.Chain) [sha256.Size]byte {
 	return h.sum()
 }
 
-// getParts gets and decodes all parts, several at a time.
-func getParts(ctx context.Context, blobs journal.Blobs, names []string) (parts, error) {
+// getParts gets and decodes all parts, several at a time, of at most most bytes in all.
+func getParts(ctx context.Context, blobs journal.Blobs, names []string, most int64) (parts, error) {
+	size := total{most: most}
 	out := parts{sums: make([][sha256.Size]byte, len(names)), keys: make([]mvcc.Part, len(names)-1)}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(loaders)
@@ -82,6 +83,9 @@ func getParts(ctx context.Context, blobs journal.Blobs, names []string) (parts, 
 		g.Go(func() error {
 			b, err := getPart(ctx, blobs, name, maxPart(i))
 			if err != nil {
+				return err
+			}
+			if err := size.add(b); err != nil {
 				return err
 			}
 			out.sums[i] = sha256.Sum256(b)

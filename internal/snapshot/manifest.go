@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"sync/atomic"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
@@ -24,10 +25,18 @@ type Manifest struct {
 	Parts   []string     `json:"parts"`  // name the blobs of the parts, in order
 }
 
-// The limits of what a manifest names. A state beyond them is not stored, and a
-// snapshot beyond them is not read.
+// The limits of a snapshot. A state beyond them is not stored, and a snapshot beyond
+// them is not read.
 const (
-	maxParts  = 4096 // some 16 GiB of state
+	// MaxState is how long the parts of a state are together, in bytes before
+	// compression: as large as etcd's documentation lets a database be.
+	MaxState = 8 << 30
+	// maxParts is how many parts a state of MaxState has at most: the first and the last
+	// one may be short.
+	maxParts = MaxState/mvcc.PartSize + 2
+	// MaxBlobs is how many blobs a snapshot has at most: also the chains, the manifest
+	// and a dispute.
+	MaxBlobs  = maxParts + 3
 	maxChains = record.AnchorSpan * len(record.Chain{})
 )
 
@@ -63,6 +72,20 @@ func ReadManifest(ctx context.Context, blobs journal.Blobs, slot journal.Slot) (
 		seen[name] = true
 	}
 	return m, nil
+}
+
+// total adds up the lengths of parts, and fails beyond most bytes. It is safe for
+// concurrent use.
+type total struct {
+	most int64
+	sum  atomic.Int64
+}
+
+func (t *total) add(part []byte) error {
+	if t.sum.Add(int64(len(part))) > t.most {
+		return fmt.Errorf("the state has more than %d bytes: %w", t.most, ErrBad)
+	}
+	return nil
 }
 
 // Blobs returns the names of the blobs that the snapshot consists of, its manifest

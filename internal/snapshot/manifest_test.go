@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
 // FuzzManifest: whatever a manifest says, reading it takes memory in proportion
@@ -35,4 +36,33 @@ func FuzzManifest(f *testing.F) {
 			t.Errorf("accepted %+v", m)
 		}
 	})
+}
+
+// TestPartsAreBoundedInSum: a snapshot of many parts, each no longer than a part may be, is
+// given up once they are longer together than a state may be.
+func TestPartsAreBoundedInSum(t *testing.T) {
+	store := memlog.New(memlog.Options{}).Open()
+	const each, most = 4 << 20, 16 << 20
+	var names []string
+	for i := range 200 { // 800 MiB in all, of 40 KB
+		name, err := putPart(t.Context(), store, 1000, append([]byte{1, byte('a' + i), 4, 2, 4, 0, 0x80, 0x80, 0x80, 0x02}, append(make([]byte, each), 0)...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := getParts(t.Context(), store, names, most)
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, ErrBad) {
+		t.Errorf("parts of %d bytes, where %d may be: %v", len(names)*each, most, err)
+	}
+	// Decompressors keep some for the next time.
+	if got, limit := after.TotalAlloc-before.TotalAlloc, uint64(most+2*loaders*mvcc.MaxPart); got > limit {
+		t.Errorf("reading the first of them took %d bytes of memory, of %d allowed", got, limit)
+	}
+	if _, err := getParts(t.Context(), store, names[:3], most); err != nil {
+		t.Errorf("parts of %d bytes: %v", 3*each, err)
+	}
 }

@@ -25,9 +25,10 @@ type Written struct {
 func Write(ctx context.Context, blobs journal.Blobs, id journal.ID, state *mvcc.Frozen, chains *record.Chains) (w Written, err error) {
 	m := &w.manifest
 	*m = Manifest{Format: journal.FormatVersion, Journal: id.String(), Slot: state.View.Slot()}
+	size := total{most: MaxState}
 	w.Hash, err = hashParts(state, chains.Last(), func(part []byte) error {
-		if len(m.Parts) == maxParts {
-			return fmt.Errorf("the state is larger than %d parts of a snapshot", maxParts)
+		if err := size.add(part); err != nil {
+			return err
 		}
 		name, err := putPart(ctx, blobs, m.Slot, part)
 		m.Parts = append(m.Parts, name)
