@@ -45,6 +45,7 @@ const (
 	SnapshotPastTail Code = "snapshot-past-tail"
 	OrphanBlobs      Code = "orphan-blobs"
 	UnknownBlobs     Code = "unknown-blobs"
+	UnlistedBlobs    Code = "unlisted-blobs"
 )
 
 // Finding is one thing that people may want to know.

@@ -281,6 +281,36 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestUnlistedBlobs: if there are more blobs than one listing returns, the report says so,
+// and the snapshots are looked at all the same.
+func TestUnlistedBlobs(t *testing.T) {
+	store := memlog.New(memlog.Options{})
+	r, stop := serve(t, store.Open(), snapshot.Policy{EveryBytes: 4 << 10})
+	load(t, r, 300)
+	stop()
+	before := check(t, store.Open(), fsck.Options{})
+	found := func(r *fsck.Report) bool {
+		return slices.ContainsFunc(r.Findings, func(f fsck.Finding) bool { return f.Code == fsck.UnlistedBlobs })
+	}
+	if found(before) || len(before.Snapshots) == 0 {
+		t.Fatalf("of a journal with %d snapshots the report says\n%s", len(before.Snapshots), text(t, before))
+	}
+	for _, names := range []string{"zz/one/%05d", "zz/%05d/each"} { // one folder of all, and one of each
+		for i := range journal.MaxListed + 1 {
+			if err := store.Open().PutBlob(t.Context(), fmt.Sprintf(names, i), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		report := check(t, store.Open(), fsck.Options{})
+		if !found(report) || report.Warnings == 0 {
+			t.Errorf("with %d blobs in %s, no word of those that are not listed", journal.MaxListed+1, names)
+		}
+		if len(report.Snapshots) != len(before.Snapshots) {
+			t.Errorf("%d of %d snapshots were looked at", len(report.Snapshots), len(before.Snapshots))
+		}
+	}
+}
+
 func TestUnopened(t *testing.T) {
 	damaged := fsck.Unopened(fmt.Errorf("segment 1: %w\n\x1b[2J", journal.ErrCorrupt))
 	if damaged.ExitCode() != 1 || strings.ContainsRune(text(t, damaged), '\x1b') {

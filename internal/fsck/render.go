@@ -23,6 +23,7 @@ var advice = map[Code]string{
 	SnapshotDiffers:  "Stop the servers. Delete the blobs of this snapshot, so that none starts from it, and start them again: they go by the journal.",
 	SnapshotPastTail: "The end of the journal is lost, with writes that clients were told of. Stop the servers, and put the slots back from a copy; if there is none, xb journal accept-loss goes on without them.",
 	OrphanBlobs:      "Servers delete them once newer snapshots are there. They cost space and no more.",
+	UnlistedBlobs:    "Delete what xb did not write and blobs of no snapshot, look at who can write here, and check again.",
 }
 
 // WriteText writes the report for people.

@@ -23,7 +23,7 @@ func badSnapshot(err error) bool {
 // meanwhile, it starts over.
 func (c *checker) checkSnapshots(ctx context.Context) error {
 	for again := 4; ; again-- {
-		names, err := c.src.store.ListBlobs(ctx, "")
+		names, whole, err := c.src.blobs(ctx)
 		if err != nil {
 			return err
 		}
@@ -35,11 +35,39 @@ func (c *checker) checkSnapshots(ctx context.Context) error {
 			continue
 		}
 		c.report.Snapshots = found.snapshots
+		if !whole {
+			c.report.add(Finding{Severity: Warning, Code: UnlistedBlobs,
+				Message: fmt.Sprintf("there are about %d blobs or more, which is what one listing returns; older ones may not have been looked at", journal.MaxListed)})
+		}
 		for _, f := range append(found.findings, found.orphans(names)...) {
 			c.report.add(f)
 		}
 		return nil
 	}
+}
+
+// blobs returns the names of the blobs of snapshots and of others, and whether these are
+// certainly all. The others do not keep snapshots out.
+func (s *source) blobs(ctx context.Context) (names []string, whole bool, err error) {
+	names, err = s.store.ListBlobs(ctx, snapshot.Prefix)
+	if err != nil {
+		return nil, false, err
+	}
+	all, err := s.store.ListBlobs(ctx, "")
+	if err != nil {
+		return nil, false, err
+	}
+	// A listing that was cut may lack a whole folder besides.
+	whole = len(all) <= journal.MaxListed-snapshot.MaxBlobs
+	if n := len(names); n > 0 && !slices.Contains(all, names[n-1]) { // servers delete the oldest only
+		whole = false
+	}
+	for _, name := range all {
+		if !strings.HasPrefix(name, snapshot.Prefix) {
+			names = append(names, name)
+		}
+	}
+	return names, whole, nil
 }
 
 // loaded is what the snapshots turned out to be.
