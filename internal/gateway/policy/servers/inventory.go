@@ -247,30 +247,49 @@ func (r *Inventory) Exists(ctx context.Context, server string, gvr schema.GroupV
 	return err == nil, err
 }
 
+// holding is what a server may hold in one namespace, and the way to it.
+type holding struct {
+	inventory         *Inventory
+	server, namespace string
+	kinds             []kind
+	client            metadata.Interface
+}
+
+// holding finds out what kinds of objects the server may hold in a namespace.
+func (r *Inventory) holding(server, namespace string, known map[string]string) (*holding, error) {
+	kinds, err := r.kinds(server, known)
+	if err != nil {
+		return nil, err
+	}
+	client, err := r.metadata(server)
+	return &holding{r, server, namespace, kinds, client}, err
+}
+
+func (h *holding) of(k kind) metadata.ResourceInterface {
+	return h.client.Resource(k.GroupVersionResource).Namespace(h.namespace)
+}
+
 // Holds implements namespaces.Inventory.
 func (r *Inventory) Holds(ctx context.Context, server, namespace string, known map[string]string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	kinds, err := r.kinds(server, known)
+	h, err := r.holding(server, namespace, known)
 	if err != nil {
 		return false, err
 	}
-	client, err := r.metadata(server)
-	if err != nil {
-		return false, err
-	}
-	return r.holdsAny(ctx, client, server, kinds, namespace)
+	return h.any(ctx)
 }
 
-func (r *Inventory) holdsAny(ctx context.Context, client metadata.Interface, server string, of []kind, namespace string) (bool, error) {
-	for _, k := range of {
-		page, err := client.Resource(k.GroupVersionResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+// any says whether the server holds an object of any of the kinds.
+func (h *holding) any(ctx context.Context) (bool, error) {
+	for _, k := range h.kinds {
+		page, err := h.of(k).List(ctx, metav1.ListOptions{Limit: 1})
 		missing := apierrors.IsNotFound(err)
-		if r.gone(server, k.GroupResource(), !missing) && !k.shown {
+		if h.inventory.gone(h.server, k.GroupResource(), !missing) && !k.shown {
 			continue // its objects are gone with it
 		}
 		if err != nil {
-			return false, fmt.Errorf("list %s in namespace %s: %w", k.GroupResource(), namespace, err)
+			return false, fmt.Errorf("list %s in namespace %s: %w", k.GroupResource(), h.namespace, err)
 		}
 		if len(page.Items) > 0 || page.Continue != "" {
 			return true, nil
@@ -283,17 +302,13 @@ func (r *Inventory) holdsAny(ctx context.Context, client metadata.Interface, ser
 func (r *Inventory) Empty(ctx context.Context, server, namespace string, known map[string]string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	kinds, err := r.kinds(server, known)
-	if err != nil {
-		return false, err
-	}
-	client, err := r.metadata(server)
+	h, err := r.holding(server, namespace, known)
 	if err != nil {
 		return false, err
 	}
 	var errs []error
-	for _, k := range kinds {
-		err := emptyOne(ctx, client.Resource(k.GroupVersionResource).Namespace(namespace), k.collective)
+	for _, k := range h.kinds {
+		err := emptyOne(ctx, h.of(k), k.collective)
 		if err != nil && (k.shown || !apierrors.IsNotFound(err)) {
 			errs = append(errs, fmt.Errorf("delete %s of namespace %s at server %s: %w", k.GroupResource(), namespace, server, err))
 		}
@@ -301,7 +316,7 @@ func (r *Inventory) Empty(ctx context.Context, server, namespace string, known m
 	if err := errors.Join(errs...); err != nil {
 		return false, err
 	}
-	holds, err := r.holdsAny(ctx, client, server, kinds, namespace)
+	holds, err := h.any(ctx)
 	return err == nil && !holds, err
 }
 
