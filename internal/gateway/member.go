@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
@@ -127,14 +129,14 @@ func (m *member) kick() {
 func (m *member) run(ctx context.Context, server *v1alpha1.RemoteAPIServer, h shared) {
 	log := h.log.With("server", server.Name)
 	way, err := h.connect(server)
-	wait := connectPauseMost / 16
+	waits := doubling(connectPauseMost/8, connectPauseMost)
 	for said := ""; err != nil; way, err = h.connect(server) {
 		if said != err.Error() {
 			log.Warn("server cannot be registered", "error", err)
 			said = err.Error()
 		}
 		m.note(func(f *found) { f.invalid, f.tried = err, true })
-		if wait = min(2*wait, connectPauseMost); !pause(ctx, wait, nil) {
+		if !pause(ctx, waits.Step(), nil) {
 			return
 		}
 	}
@@ -155,13 +157,13 @@ func (m *member) run(ctx context.Context, server *v1alpha1.RemoteAPIServer, h sh
 
 // watchOver looks at the server's discovery, and at its OpenAPI, until ctx ends.
 func (m *member) watchOver(ctx context.Context, openAPIPath string, log *slog.Logger, h shared) {
-	retry, said := retryPause, ""
+	retries, said := doubling(retryPause, h.every), ""
 	for {
 		err := m.fetch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		wait := h.every
+		next := h.every
 		if now := text(err); now != said {
 			if said = now; now != "" {
 				log.Warn("discovery failed; what was known of it stays", "error", err)
@@ -170,14 +172,14 @@ func (m *member) watchOver(ctx context.Context, openAPIPath string, log *slog.Lo
 			}
 		}
 		if err != nil {
-			wait, retry = retry, min(2*retry, h.every)
+			next = retries.Step()
 		} else {
-			retry = retryPause
+			retries = doubling(retryPause, h.every)
 			if err := m.fetchOpenAPI(ctx, openAPIPath, h.wantsV2()); err != nil && ctx.Err() == nil {
 				log.Debug("OpenAPI not fetched; what was known of it stays", "error", err)
 			}
 		}
-		if !pause(ctx, wait, m.kicks) {
+		if !pause(ctx, next, m.kicks) {
 			return
 		}
 	}
@@ -210,6 +212,11 @@ func (m *member) fetchOpenAPI(ctx context.Context, path string, v2 bool) error {
 		f.openAPIv2 = f.openAPIv2 || v2
 	})
 	return err
+}
+
+// doubling returns waits that begin at first and double up to most; pause spreads them.
+func doubling(first, most time.Duration) wait.Backoff {
+	return wait.Backoff{Duration: first, Factor: 2, Cap: most, Steps: math.MaxInt}
 }
 
 // pause waits for about d, or until kick. It returns false if ctx ended.

@@ -3,10 +3,13 @@ package backend
 import (
 	"cmp"
 	"hash/maphash"
+	"math"
 	"net/url"
 	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // State says whether an endpoint is well, as far as the gateway knows.
@@ -51,7 +54,7 @@ type endpoint struct {
 	mu        sync.Mutex
 	health    EndpointHealth // guarded by mu
 	failures  int            // callers' requests that failed in a row; guarded by mu
-	ejections int            // in a row, without an answered request between; guarded by mu
+	ejections wait.Backoff   // how long the next ejections last, until a request is answered; guarded by mu
 	until     time.Time      // the endpoint is ejected until then; guarded by mu
 }
 
@@ -60,6 +63,10 @@ type endpoint struct {
 type ejection struct {
 	after       int
 	first, most time.Duration
+}
+
+func (e ejection) spans() wait.Backoff {
+	return wait.Backoff{Duration: e.first, Factor: 2, Cap: e.most, Steps: math.MaxInt}
 }
 
 // endpoints are the addresses of one server.
@@ -74,7 +81,7 @@ func newEndpoints(bases []*url.URL, eject ejection) *endpoints {
 	for _, u := range bases {
 		e.all = append(e.all, &endpoint{
 			base: u, hash: maphash.String(e.seed, u.String()), kick: make(chan struct{}, 1),
-			health: EndpointHealth{URL: u.String(), State: Unknown},
+			health: EndpointHealth{URL: u.String(), State: Unknown}, ejections: eject.spans(),
 		})
 	}
 	return e
@@ -139,11 +146,11 @@ func (ep *endpoint) state() State {
 	return ep.health.State
 }
 
-// succeeded notes that a caller's request was answered.
-func (ep *endpoint) succeeded() {
+// succeeded notes that a caller's request was answered by ep.
+func (e *endpoints) succeeded(ep *endpoint) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	ep.failures, ep.ejections, ep.until = 0, 0, time.Time{}
+	ep.failures, ep.ejections, ep.until = 0, e.eject.spans(), time.Time{}
 }
 
 // failed notes that a caller's request was not answered, or was answered by an error
@@ -156,23 +163,10 @@ func (e *endpoints) failed(ep *endpoint, why string, now time.Time) (ejected boo
 	if ep.failures < e.eject.after || now.Before(ep.until) || len(e.all) == 1 {
 		return false
 	}
-	ep.until = now.Add(e.eject.span(ep.ejections))
+	ep.until = now.Add(ep.ejections.Step())
 	ep.failures = 0
-	ep.ejections++
 	ep.health.LastError = why
 	return true
-}
-
-// span is how long to set aside an endpoint that was set aside n times before.
-func (e ejection) span(n int) time.Duration {
-	d := e.first
-	for range n {
-		if d >= e.most {
-			break
-		}
-		d *= 2
-	}
-	return min(d, e.most)
 }
 
 // checked notes the outcome of a health check, and returns the state before it.

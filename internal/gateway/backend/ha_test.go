@@ -219,7 +219,7 @@ func TestEjection(t *testing.T) {
 	}
 	fail(false)
 	fail(false)
-	bad.succeeded() // not in a row
+	e.succeeded(bad) // not in a row
 	fail(false)
 	fail(false)
 	if preferred() != bad {
@@ -248,7 +248,11 @@ func TestEjection(t *testing.T) {
 	if preferred() != bad {
 		t.Fatal("not back after twice its time")
 	}
-	if got := e.eject.span(100); got != 5*time.Minute {
+	spans := e.eject.spans()
+	for range 100 {
+		spans.Step()
+	}
+	if got := spans.Step(); got != 5*time.Minute {
 		t.Errorf("set aside for %s at most", got)
 	}
 

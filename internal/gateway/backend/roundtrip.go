@@ -61,7 +61,7 @@ func (b *Backend) send(req *http.Request, e errand) (*http.Response, error) {
 		}
 		resp, sent, err := b.attempt(rt, out, e)
 		if err == nil && !unwell(resp.StatusCode) {
-			ep.succeeded()
+			b.endpoints.succeeded(ep)
 			return resp, nil
 		}
 		if err == nil {
