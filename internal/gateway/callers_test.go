@@ -12,7 +12,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
-	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 )
 
 // mayBeBob lets alice be bob, and nobody else anybody.
@@ -38,7 +38,7 @@ func TestPoliciesSeeWhomTheServerSees(t *testing.T) {
 			"judges":  server("judges", v1alpha1.PassThrough, false),
 			"guarded": server("guarded", v1alpha1.PassThrough, true),
 		},
-		owned: discovery.Ownership{Holder: map[string]string{"told": "told", "judges": "judges", "guarded": "guarded"}},
+		owned: ownership.Assignment{Holder: map[string]string{"told": "told", "judges": "judges", "guarded": "guarded"}},
 	})
 	for _, c := range []struct {
 		name, caller, group, as string

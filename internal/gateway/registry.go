@@ -16,6 +16,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
 )
 
@@ -52,7 +53,7 @@ type registry struct {
 // table is what requests are routed by. It never changes once it is stored.
 type table struct {
 	servers map[string]*entry
-	owned   discovery.Ownership
+	owned   ownership.Assignment
 }
 
 // entry is a server as a request sees it.
@@ -218,7 +219,7 @@ func (r *registry) publish() {
 		routed.servers[name] = e
 	}
 	next := &table{servers: make(map[string]*entry, len(r.members))}
-	next.owned = r.index.SetRouted(members, func(owned discovery.Ownership) {
+	next.owned = r.index.SetRouted(members, func(owned ownership.Assignment) {
 		routed.owned = owned
 		r.table.Store(routed)
 	})

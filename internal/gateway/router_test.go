@@ -10,6 +10,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 )
 
 // TestARequestGoesWhereItWasGuardedFor: a request that policies let pass
@@ -25,7 +26,7 @@ func TestARequestGoesWhereItWasGuardedFor(t *testing.T) {
 	held := func(by *entry) *table {
 		return &table{
 			servers: map[string]*entry{by.server.Name: by},
-			owned:   discovery.Ownership{Holder: map[string]string{"one.example.com": by.server.Name}},
+			owned:   ownership.Assignment{Holder: map[string]string{"one.example.com": by.server.Name}},
 		}
 	}
 	first, second := member("first"), member("second")
@@ -61,7 +62,7 @@ func TestWhoseAPathIs(t *testing.T) {
 	one := &entry{server: &v1alpha1.RemoteAPIServer{}}
 	r.table.Store(&table{
 		servers: map[string]*entry{"core": core, "one": one},
-		owned:   discovery.Ownership{Holder: map[string]string{"": "core", "one.example.com": "one", v1alpha1.GroupName: "core"}},
+		owned:   ownership.Assignment{Holder: map[string]string{"": "core", "one.example.com": "one", v1alpha1.GroupName: "core"}},
 	})
 	router := &router{registry: r, own: http.NotFoundHandler(), discovery: http.NotFoundHandler(), reservations: http.NotFoundHandler()}
 	for path, want := range map[string]struct {

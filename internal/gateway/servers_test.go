@@ -3,13 +3,13 @@ package gateway
 import (
 	"testing"
 
-	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 )
 
 // TestWhatAServerClaims: with no word in its spec, nothing.
 func TestWhatAServerClaims(t *testing.T) {
 	r := &registry{}
-	r.table.Store(&table{owned: discovery.Assign([]discovery.Claim{
+	r.table.Store(&table{owned: ownership.Assign([]ownership.Claim{
 		{Server: "silent"}, {Server: "named", Named: []string{"one.example.com"}}, {Server: "all", Named: []string{"*", "apps"}},
 	}, nil)})
 	for _, c := range []struct {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
-	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 )
 
 // observation is what a server's status is made from.
@@ -22,14 +22,14 @@ type observation struct {
 	server        *v1alpha1.RemoteAPIServer
 	found         found
 	health        backend.Health
-	refused       []discovery.Refusal
+	refused       []ownership.Refusal
 	groupVersions []string // those that discovery shows as the server's
 	held          []string // the groups that it holds
 	withheld      bool     // see entry
 	now           time.Time
 }
 
-func (r *registry) observe(m *member, owned discovery.Ownership, withheld bool) observation {
+func (r *registry) observe(m *member, owned ownership.Assignment, withheld bool) observation {
 	o := observation{
 		server: m.server, found: m.look(), refused: owned.Refused[m.server.Name], held: owned.Of(m.server.Name),
 		withheld: withheld, groupVersions: r.index.GroupVersions()[m.server.Name], now: r.now(),
@@ -97,10 +97,10 @@ func available(o observation) metav1.Condition {
 	case o.withheld:
 		c.Reason, c.Message = "NotAdmitted", "The server answers, but this gateway takes conformant servers only (--require-conformant); see the condition Conformant. "+
 			"What it held stays with it; requests get 503."
-	case len(discovery.Missing(o.server.Spec.Groups, o.found.document.Offered())) > 0:
+	case len(ownership.Missing(o.server.Spec.Groups, o.found.document.Offered())) > 0:
 		c.Status, c.Reason = metav1.ConditionTrue, "GroupsMissing"
 		c.Message = clip(fmt.Sprintf("The server answers, but does not serve what spec.groups names: %s.",
-			titles(discovery.Missing(o.server.Spec.Groups, o.found.document.Offered()))))
+			titles(ownership.Missing(o.server.Spec.Groups, o.found.document.Offered()))))
 	case len(unnamed(o)) > 0:
 		c.Status, c.Reason = metav1.ConditionTrue, "GroupsUnnamed"
 		c.Message = clip(fmt.Sprintf("The server answers. It serves groups that are not sent to it, because its spec.groups does not name them "+
@@ -116,10 +116,10 @@ func available(o observation) metav1.Condition {
 // returns none then.
 func unnamed(o observation) []string {
 	named := o.server.Spec.Groups
-	if len(named) > 0 && !slices.Contains(named, discovery.AnyGroup) {
+	if len(named) > 0 && !slices.Contains(named, ownership.AnyGroup) {
 		return nil
 	}
-	return slices.DeleteFunc(o.found.document.Offered(), func(g string) bool { return discovery.Names(named, g) })
+	return slices.DeleteFunc(o.found.document.Offered(), func(g string) bool { return ownership.Names(named, g) })
 }
 
 func unique(o observation) metav1.Condition {
@@ -133,7 +133,7 @@ func unique(o observation) metav1.Condition {
 		if r.Named {
 			how = "named for"
 		}
-		parts = append(parts, fmt.Sprintf("%s is %s server %q", discovery.Title(r.Group), how, r.Server))
+		parts = append(parts, fmt.Sprintf("%s is %s server %q", ownership.Title(r.Group), how, r.Server))
 	}
 	c.Status, c.Reason = metav1.ConditionFalse, "HeldByOthers"
 	c.Message = clip(fmt.Sprintf("%s. No request for it comes here. Name in spec.groups what this server is for, or take it from the other.", strings.Join(parts, ", ")))
@@ -143,7 +143,7 @@ func unique(o observation) metav1.Condition {
 func titles(groups []string) string {
 	out := make([]string, len(groups))
 	for i, g := range groups {
-		out[i] = discovery.Title(g)
+		out[i] = ownership.Title(g)
 	}
 	return strings.Join(out, ", ")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/conformance"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
 )
 
@@ -54,7 +55,7 @@ func TestStatus(t *testing.T) {
 					o.health.Latency, _ = time.ParseDuration(a.Vals[0])
 				case "refused":
 					for _, g := range a.Vals {
-						o.refused = append(o.refused, discovery.Refusal{Group: g, Server: "other"})
+						o.refused = append(o.refused, ownership.Refusal{Group: g, Server: "other"})
 					}
 				case "holds":
 					o.held = a.Vals

@@ -21,6 +21,8 @@ import (
 	clientdiscovery "k8s.io/client-go/discovery"
 
 	"github.com/xbernetes/xbernetes/internal/weight"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 )
 
 // What one server may make the gateway hold.
@@ -29,10 +31,9 @@ const (
 	maxOpenAPI   = 24 << 20 // bytes of an OpenAPI v2 document
 	maxVersions  = 2000     // group versions of a server
 
-	// Of what is decoded, as package weight counts it. kube-apiserver's own
-	// discovery weighs 0.4 MiB, and its OpenAPI v2 23 MiB.
-	maxDecoded        = 32 << 20 // bytes of all discovery documents together
-	maxDecodedOpenAPI = 64 << 20 // bytes of an OpenAPI v2 document
+	// maxDecoded is what all discovery documents together may weigh once they are
+	// decoded, in bytes as package weight counts them. kube-apiserver's weigh 0.4 MiB.
+	maxDecoded = 32 << 20
 )
 
 // Document is what is known of one server's discovery. It is never changed
@@ -214,7 +215,7 @@ func check(groups []apidiscoveryv2.APIGroupDiscovery) error {
 	for i := range groups {
 		g := &groups[i]
 		if seen[g.Name] {
-			return fmt.Errorf("discovery lists %s twice", Title(g.Name))
+			return fmt.Errorf("discovery lists %s twice", ownership.Title(g.Name))
 		}
 		seen[g.Name] = true
 		if g.Name != "" && len(validation.IsDNS1123Subdomain(g.Name)) > 0 {
@@ -226,7 +227,7 @@ func check(groups []apidiscoveryv2.APIGroupDiscovery) error {
 		for j := range g.Versions {
 			v := &g.Versions[j]
 			if len(validation.IsDNS1035Label(v.Version)) > 0 {
-				return fmt.Errorf("discovery of %s lists a version that is no DNS label: %.100q", Title(g.Name), v.Version)
+				return fmt.Errorf("discovery of %s lists a version that is no DNS label: %.100q", ownership.Title(g.Name), v.Version)
 			}
 			mendKinds(v.Resources)
 		}

@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 )
 
 // handlerTripper answers in process.
@@ -211,7 +213,7 @@ func FuzzFetch(f *testing.F) {
 			return
 		}
 		x := NewIndex()
-		x.Set([]Member{{Name: "s", Named: []string{AnyGroup}, Document: doc}})
+		x.Set([]Member{{Name: "s", Named: []string{ownership.AnyGroup}, Document: doc}})
 		for _, g := range doc.Groups {
 			for _, path := range []string{"/apis", "/api", "/apis/" + g.Name} {
 				w := httptest.NewRecorder()

@@ -13,6 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	clientdiscovery "k8s.io/client-go/discovery"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/swagger"
 )
 
 // Member is one server as the index sees it.
@@ -77,7 +80,7 @@ func NewIndex() *Index {
 		apis:      aggregated.NewResourceManager("/apis"),
 		installed: map[string]placement{},
 		held:      map[string]string{},
-		openapi:   openapi{merged: newMerged()},
+		openapi:   openapi{merged: swagger.New()},
 	}
 	x.openapi.v3.Store(render(rootV3(nil, nil)))
 	x.view.Store(&view{holder: map[string]string{}, groups: map[string]*group{}})
@@ -98,25 +101,25 @@ func (x *Index) Remember(held map[string]string) {
 
 // Set makes the index that of these members, and says who holds what. Only
 // groups whose server, document or place has changed are touched.
-func (x *Index) Set(members []Member) Ownership {
-	return x.SetRouted(members, func(Ownership) {})
+func (x *Index) Set(members []Member) ownership.Assignment {
+	return x.SetRouted(members, func(ownership.Assignment) {})
 }
 
 // SetRouted is Set for whom requests follow: route is called with who holds
 // what before anybody sees it, for clients ask for a group as soon as they do.
-func (x *Index) SetRouted(members []Member, route func(Ownership)) Ownership {
+func (x *Index) SetRouted(members []Member, route func(ownership.Assignment)) ownership.Assignment {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
-	claims := make([]Claim, 0, len(members))
+	claims := make([]ownership.Claim, 0, len(members))
 	for i := range members {
 		claims = append(claims, members[i].claim(x.held))
 		if members[i].Withheld {
 			members[i].Document, members[i].OpenAPI = nil, nil
 		}
 	}
-	owned := Assign(claims, x.held)
+	owned := ownership.Assign(claims, x.held)
 	moved := !maps.Equal(x.held, owned.Holder)
 	x.held = owned.Holder
 	route(owned)
@@ -188,10 +191,10 @@ func (x *Index) WantOpenAPIV2() bool { return !x.openapi.wanted.Swap(true) }
 
 // claim is what a member asks for. One that was not reached yet goes on to ask
 // for what it held before; one that is withheld asks for nothing else.
-func (m *Member) claim(held map[string]string) Claim {
-	c := Claim{Server: m.Name, Named: m.Named, Priority: m.Priority, Created: m.Created}
+func (m *Member) claim(held map[string]string) ownership.Claim {
+	c := ownership.Claim{Server: m.Name, Named: m.Named, Priority: m.Priority, Created: m.Created}
 	if m.Document != nil {
-		c.Groups = Claims(m.Named, m.Document.Offered())
+		c.Groups = ownership.Claims(m.Named, m.Document.Offered())
 	} else {
 		var before []string
 		for group, server := range held {
@@ -199,7 +202,7 @@ func (m *Member) claim(held map[string]string) Claim {
 				before = append(before, group)
 			}
 		}
-		c.Groups = slices.Concat(Claims(m.Named, nil), Claims(m.Named, before))
+		c.Groups = slices.Concat(ownership.Claims(m.Named, nil), ownership.Claims(m.Named, before))
 		slices.Sort(c.Groups)
 		c.Groups = slices.Compact(c.Groups)
 	}
@@ -210,7 +213,7 @@ func (m *Member) claim(held map[string]string) Claim {
 }
 
 // placements are the groups that are held and known, by name.
-func placements(members []Member, owned Ownership) map[string]placement {
+func placements(members []Member, owned ownership.Assignment) map[string]placement {
 	out := map[string]placement{}
 	for i := range members {
 		m := &members[i]
@@ -232,7 +235,7 @@ func placements(members []Member, owned Ownership) map[string]placement {
 // them in. It does not depend on other servers, so it does not change with them.
 func place(priority int32, group string, position int) int {
 	p := (int(priority) + 20001) * 4 * maxVersions
-	if BuiltIn(group) {
+	if ownership.BuiltIn(group) {
 		p += 2 * maxVersions
 	}
 	return p + maxVersions - position
@@ -291,7 +294,7 @@ func newGroup(p placement) *group {
 
 // version is what /version answers: the core server's, or that of the first
 // member that has one.
-func version(members []Member, owned Ownership) json.RawMessage {
+func version(members []Member, owned ownership.Assignment) json.RawMessage {
 	var first json.RawMessage
 	for i := range members {
 		if d := members[i].Document; d != nil && d.Version != nil {

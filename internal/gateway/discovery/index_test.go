@@ -13,10 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 )
 
 // anything is the groups of a spec that trusts its server.
-var anything = []string{AnyGroup}
+var anything = []string{ownership.AnyGroup}
 
 func fetched(t testing.TB, apis, api string) *Document {
 	t.Helper()
@@ -70,7 +72,7 @@ func names(list apidiscoveryv2.APIGroupDiscoveryList) []string {
 
 func TestIndexMergesDiscovery(t *testing.T) {
 	x := NewIndex()
-	core := Member{Name: "core", Named: []string{"", "apps", AnyGroup, "*.k8s.io"}, Document: fetched(t, aggregatedDocument("zeta.k8s.io/v1/zetas", "apps/v1/deployments"), aggregatedDocument("/v1/pods")),
+	core := Member{Name: "core", Named: []string{"", "apps", ownership.AnyGroup, "*.k8s.io"}, Document: fetched(t, aggregatedDocument("zeta.k8s.io/v1/zetas", "apps/v1/deployments"), aggregatedDocument("/v1/pods")),
 		Addresses: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: "core.example.com:6443"}}}
 	other := Member{Name: "other", Named: anything, Document: fetched(t, aggregatedDocument("apps/v1/deployments", "a.example.com/v1/widgets", "a.example.com/v1beta1/widgets"), ""),
 		Addresses: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: "other.example.com/prod"}}}
@@ -233,7 +235,7 @@ func TestRoutedFirst(t *testing.T) {
 	members := []Member{{Name: "s", Named: anything, Document: fetched(t, aggregatedDocument("a.example.com/v1/things"), "")}}
 	shown := func() int { return ask(t, x, "/apis/a.example.com", "application/json", "").StatusCode }
 	routed := false
-	x.SetRouted(members, func(o Ownership) {
+	x.SetRouted(members, func(o ownership.Assignment) {
 		routed = true
 		if o.Holder["a.example.com"] != "s" {
 			t.Errorf("routed is %v", o.Holder)

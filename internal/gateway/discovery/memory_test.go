@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/swagger"
 )
 
 // flood is a server whose answers are made for whoever decodes them.
@@ -128,13 +130,13 @@ func TestOpenAPIFloods(t *testing.T) {
 		return `{"swagger":"2.0","info":{"title":"t","version":"v"},"paths":{"/apis/a.example.com/v1/things":{"get":{"parameters":[{"name":"n","in":"query","type":"string","enum":[` + inner + `]}],"responses":{"200":{"description":"OK"}}}}}}`
 	}
 	var properties []string
-	for i := range maxDecodedOpenAPI / 1300 {
+	for i := range swagger.MaxDecoded / 1300 {
 		properties = append(properties, fmt.Sprintf(`"p%d":{"type":"string"}`, i))
 	}
 	schema := strings.Replace(strings.Replace(path(""), `"in":"query","type":"string","enum":[]`, `"in":"body","schema":{"$ref":"#/definitions/d"}`, 1), `}}}}}}`, `}}}}},"definitions":{"d":{"type":"object","properties":{`+strings.Join(properties, ",")+`}}}}`, 1)
 	// Each definition leads to all that follow.
 	var links []string
-	for i := range maxDecodedOpenAPI / 1300 {
+	for i := range swagger.MaxDecoded / 1300 {
 		links = append(links, fmt.Sprintf(`"d%d":{"$ref":"#/definitions/d%d"}`, i, i+1))
 	}
 	chain := strings.Replace(strings.Replace(path(""), `"in":"query","type":"string","enum":[]`, `"in":"body","schema":{"$ref":"#/definitions/d0"}`, 1), `}}}}}}`, `}}}}},"definitions":{`+strings.Join(links, ",")+`}}`, 1)
@@ -143,7 +145,7 @@ func TestOpenAPIFloods(t *testing.T) {
 	}{
 		"values, too many":      {path(filled("", `{}`, "", 20<<20)), ""},
 		"definitions, too many": {filled(`{"swagger":"2.0","definitions":{`, `"":0`, `}}`, 20<<20), ""},
-		"values":                {path(filled("", `0`, "", 2*(maxDecodedOpenAPI/66)-1000)), "application/json"},
+		"values":                {path(filled("", `0`, "", 2*(swagger.MaxDecoded/66)-1000)), "application/json"},
 		"properties":            {schema, swaggerProto},
 		"a chain":               {chain, "application/json"},
 		"strings":               {path(filled("", `"`+strings.Repeat("x", 100_000)+`"`, "", 20<<20)), swaggerProto},

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/swagger"
 	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
@@ -19,7 +20,7 @@ type OpenAPIDocument struct {
 	// V3 are the paths that it lists below /openapi/v3/, and the hash of each.
 	V3 map[string]string
 	// V2 is its OpenAPI v2; nil where nobody has asked for that yet, or it has none.
-	V2 *Swagger
+	V2 *swagger.Document
 
 	v3Sum  [sha256.Size]byte // of the body that V3 was read from
 	v2ETag string
@@ -66,7 +67,7 @@ func FetchOpenAPI(ctx context.Context, rt http.RoundTripper, path string, v2 boo
 	case err != nil:
 		return previous, err
 	case !a.unchanged:
-		if next.V2, err = ReadSwagger(a.body); err != nil {
+		if next.V2, err = swagger.Read(a.body); err != nil {
 			return previous, fmt.Errorf("GET %s/v2: %w", path, err)
 		}
 		next.v2ETag, changed = a.etag, true

@@ -16,6 +16,9 @@ import (
 	openapihandler "k8s.io/kube-openapi/pkg/handler"
 
 	"github.com/xbernetes/xbernetes/internal/weight"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
+	"github.com/xbernetes/xbernetes/internal/gateway/discovery/swagger"
 )
 
 // openapi serves the OpenAPI of all servers.
@@ -26,7 +29,7 @@ type openapi struct {
 	version atomic.Int64       // grows with every change of v2
 
 	mu     sync.Mutex // guards what follows
-	merged *merged
+	merged *swagger.Merged
 	order  []string
 	v2     *rendered // of version v2At; nil: none
 	v2At   int64
@@ -74,7 +77,7 @@ func toProto(json []byte) ([]byte, error) {
 
 // set takes in the members' OpenAPI. Only parts that have changed are touched;
 // a document is made of the parts when it is asked for.
-func (o *openapi) set(members []Member, owned Ownership, groups map[string][]string, moved bool) {
+func (o *openapi) set(members []Member, owned ownership.Assignment, groups map[string][]string, moved bool) {
 	docs := make([]*OpenAPIDocument, len(members))
 	news := moved || len(docs) != len(o.v3Of)
 	for i := range members {
@@ -90,23 +93,23 @@ func (o *openapi) set(members []Member, owned Ownership, groups map[string][]str
 	defer o.mu.Unlock()
 	o.order = o.order[:0]
 	gone := map[string]bool{}
-	for name := range o.merged.parts {
+	for _, name := range o.merged.Servers() {
 		gone[name] = true
 	}
 	for i := range members {
 		m := &members[i]
 		delete(gone, m.Name)
 		o.order = append(o.order, m.Name)
-		var doc *Swagger
+		var doc *swagger.Document
 		if m.OpenAPI != nil {
 			doc = m.OpenAPI.V2
 		}
-		if o.merged.set(m.Name, doc, groups[m.Name]) {
+		if o.merged.Set(m.Name, doc, groups[m.Name]) {
 			o.version.Add(1)
 		}
 	}
 	for name := range gone {
-		o.merged.set(name, nil, nil)
+		o.merged.Set(name, nil, nil)
 		o.version.Add(1)
 	}
 }
@@ -116,7 +119,7 @@ func (o *openapi) renderV2() *rendered {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if now := o.version.Load(); o.v2 == nil || o.v2At != now {
-		body, sum := o.merged.json(o.order)
+		body, sum := o.merged.JSON(o.order)
 		o.v2, o.v2At = render(body, `"`+strings.ToUpper(hex.EncodeToString(sum[:]))+`"`), now
 	}
 	return o.v2

@@ -1,8 +1,7 @@
-package discovery
+package swagger
 
 import (
 	"encoding/json"
-	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -28,9 +27,9 @@ func swagger(group, meta string) string {
 "parameters":{"pretty":{"name":"pretty","in":"query","type":"string"},"unused":{"name":"x","in":"query","type":"string"}}}`
 }
 
-func parse(t *testing.T, text string) *Swagger {
+func parse(t *testing.T, text string) *Document {
 	t.Helper()
-	s, err := ReadSwagger([]byte(text))
+	s, err := Read([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +44,9 @@ type document struct {
 
 // whole reads the merged document, and checks that it is one: it parses, also
 // as protobuf, and points to nothing that is not there.
-func whole(t *testing.T, m *merged, order ...string) document {
+func whole(t *testing.T, m *Merged, order ...string) document {
 	t.Helper()
-	body, _ := m.json(order)
+	body, _ := m.JSON(order)
 	var d document
 	if err := json.Unmarshal(body, &d); err != nil {
 		t.Fatalf("%v in %s", err, body)
@@ -80,9 +79,9 @@ func set(names ...string) map[string]bool {
 }
 
 func TestMergedSharesWhatIsEqual(t *testing.T) {
-	m := newMerged()
-	m.set("a", parse(t, swagger("a.example.com", `{"type":"string"}`)), []string{"a.example.com"})
-	m.set("b", parse(t, swagger("b.example.com", `{"type":"string"}`)), []string{"b.example.com"})
+	m := New()
+	m.Set("a", parse(t, swagger("a.example.com", `{"type":"string"}`)), []string{"a.example.com"})
+	m.Set("b", parse(t, swagger("b.example.com", `{"type":"string"}`)), []string{"b.example.com"})
 	d := whole(t, m, "a", "b")
 	if diff := cmp.Diff(set("/apis/a.example.com/v1/things", "/apis/b.example.com/v1/things"), keys(d.Paths)); diff != "" {
 		t.Errorf("paths of held groups only (-want +got):\n%s", diff)
@@ -99,9 +98,9 @@ func TestMergedSharesWhatIsEqual(t *testing.T) {
 // there are two of it as well. When the first server goes, the second's stay
 // what they were called.
 func TestMergedTellsApart(t *testing.T) {
-	m := newMerged()
-	m.set("a", parse(t, swagger("a.example.com", `{"type":"string"}`)), []string{"a.example.com"})
-	m.set("b", parse(t, swagger("b.example.com", `{"type":"integer"}`)), []string{"b.example.com"})
+	m := New()
+	m.Set("a", parse(t, swagger("a.example.com", `{"type":"string"}`)), []string{"a.example.com"})
+	m.Set("b", parse(t, swagger("b.example.com", `{"type":"integer"}`)), []string{"b.example.com"})
 	d := whole(t, m, "a", "b")
 	if diff := cmp.Diff(set("a.example.com.Thing", "b.example.com.Thing", "Meta", "Time", "Meta_v2", "Time_v2"), keys(d.Definitions)); diff != "" {
 		t.Fatalf("definitions (-want +got):\n%s", diff)
@@ -112,19 +111,19 @@ func TestMergedTellsApart(t *testing.T) {
 	if got := string(d.Definitions["Meta_v2"]); !strings.Contains(got, `"$ref":"#/definitions/Time_v2"`) {
 		t.Errorf("b's Meta: %s", got)
 	}
-	m.set("c", parse(t, swagger("c.example.com", `{"type":"string"}`)), []string{"c.example.com"})
-	before, hash := m.json([]string{"a", "b", "c"})
-	m.set("a", nil, nil)
+	m.Set("c", parse(t, swagger("c.example.com", `{"type":"string"}`)), []string{"c.example.com"})
+	before, hash := m.JSON([]string{"a", "b", "c"})
+	m.Set("a", nil, nil)
 	d = whole(t, m, "b", "c")
 	if diff := cmp.Diff(set("b.example.com.Thing", "c.example.com.Thing", "Meta", "Time", "Meta_v2", "Time_v2"), keys(d.Definitions)); diff != "" {
 		t.Errorf("definitions without a, which c shares (-want +got):\n%s", diff)
 	}
-	after, hashAfter := m.json([]string{"b", "c"})
+	after, hashAfter := m.JSON([]string{"b", "c"})
 	if string(before) == string(after) || hash == hashAfter {
 		t.Error("the document is another, and its hash is not")
 	}
-	m.set("b", nil, nil)
-	m.set("c", nil, nil)
+	m.Set("b", nil, nil)
+	m.Set("c", nil, nil)
 	if d := whole(t, m); len(d.Paths)+len(d.Definitions)+len(d.Parameters) != 0 {
 		t.Errorf("nobody is left, but %+v", d)
 	}
@@ -133,10 +132,10 @@ func TestMergedTellsApart(t *testing.T) {
 // TestMergedIgnoresListsOfKinds: a definition that is for all kinds of its
 // server is the same everywhere.
 func TestMergedIgnoresListsOfKinds(t *testing.T) {
-	m := newMerged()
+	m := New()
 	for _, server := range []string{"a", "b"} {
 		text := strings.ReplaceAll(swagger(server+".example.com", `{"type":"string"}`), "hidden.example.com", "shown."+server)
-		m.set(server, parse(t, text), []string{"shown." + server})
+		m.Set(server, parse(t, text), []string{"shown." + server})
 	}
 	if diff := cmp.Diff(set("Hidden", "Options"), keys(whole(t, m, "a", "b").Definitions)); diff != "" {
 		t.Errorf("definitions (-want +got):\n%s", diff)
@@ -144,73 +143,34 @@ func TestMergedIgnoresListsOfKinds(t *testing.T) {
 }
 
 func TestMergedChangesOnlyWhatChanged(t *testing.T) {
-	m := newMerged()
+	m := New()
 	doc := parse(t, swagger("a.example.com", `{}`))
-	if !m.set("a", doc, []string{"a.example.com"}) || m.set("a", doc, []string{"a.example.com"}) {
+	if !m.Set("a", doc, []string{"a.example.com"}) || m.Set("a", doc, []string{"a.example.com"}) {
 		t.Error("the same document of the same groups is a change only once")
 	}
-	if !m.set("a", doc, nil) {
+	if !m.Set("a", doc, nil) {
 		t.Error("a server that lost its group has changed")
 	}
 }
 
-func TestFetchOpenAPI(t *testing.T) {
-	v2 := swagger("a.example.com", `{"type":"string"}`)
-	answers := map[string]string{
-		"/docs/v3": `{"paths":{"apis/a.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/a.example.com/v1?hash=ABC"},"apis/b.example.com/v1":{"serverRelativeURL":"/x"},"version":{"serverRelativeURL":"/y"}}}`,
-		"/docs/v2": v2,
-	}
-	rt := served(answers)
-	first, err := FetchOpenAPI(t.Context(), rt, "/docs", false, nil)
-	if err != nil || first.V2 != nil || first.V3["apis/a.example.com/v1"] != "ABC" {
-		t.Fatalf("%+v, %v", first, err)
-	}
-	second, err := FetchOpenAPI(t.Context(), rt, "/docs", true, first)
-	if err != nil || second.V2 == nil {
-		t.Fatalf("%+v, %v", second, err)
-	}
-	if third, err := FetchOpenAPI(t.Context(), rt, "/docs", true, second); third != second || err != nil {
-		t.Errorf("nothing has changed, and the document is another: %v", err)
-	}
-	if none, err := FetchOpenAPI(t.Context(), served(nil), "/docs", true, nil); err != nil || none.V2 != nil || none.V3 != nil {
-		t.Errorf("a server without OpenAPI: %+v, %v", none, err)
-	}
-
-	x := NewIndex()
-	x.Set([]Member{{Name: "a", Named: anything, Document: fetched(t, aggregatedDocument("a.example.com/v1/things"), ""), OpenAPI: second}})
-	root := read[map[string]map[string]map[string]string](t, ask(t, x, "/openapi/v3", "application/json", ""))
-	if diff := cmp.Diff(map[string]map[string]map[string]string{"paths": {"apis/a.example.com/v1": {"serverRelativeURL": "/openapi/v3/apis/a.example.com/v1?hash=ABC"}}}, root); diff != "" {
-		t.Errorf("/openapi/v3 (-want +got):\n%s", diff)
-	}
-	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
-		resp := ask(t, x, path, "application/json", "")
-		if again := ask(t, x, path, "application/json", resp.Header.Get("Etag")); again.StatusCode != http.StatusNotModified {
-			t.Errorf("%s with its own ETag: %d", path, again.StatusCode)
-		}
-	}
-	if resp := ask(t, x, "/openapi/v2", swaggerProto, ""); resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != swaggerProto {
-		t.Errorf("as protobuf: %d %s", resp.StatusCode, resp.Header.Get("Content-Type"))
-	}
-}
-
-func FuzzReadSwagger(f *testing.F) {
+func FuzzRead(f *testing.F) {
 	f.Add([]byte(swagger("a.example.com", `{"type":"string"}`)), []byte(swagger("a.example.com", `{"$ref":"#/definitions/Meta"}`)))
 	f.Add([]byte(`{"swagger":"2.0","paths":{"/api/v1":null},"definitions":{"":{"$ref":"#/definitions/"}}}`), []byte(`{"swagger":"2.0"}`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		m := newMerged()
+		m := New()
 		for name, body := range map[string][]byte{"a": a, "b": b} {
-			s, err := ReadSwagger(body)
+			s, err := Read(body)
 			if err != nil {
 				return
 			}
-			m.set(name, s, []string{"", "a.example.com"})
+			m.Set(name, s, []string{"", "a.example.com"})
 		}
-		body, _ := m.json([]string{"a", "b"})
+		body, _ := m.JSON([]string{"a", "b"})
 		if !json.Valid(body) {
 			t.Errorf("no JSON: %s", body)
 		}
-		m.set("a", nil, nil)
-		m.set("b", nil, nil)
+		m.Set("a", nil, nil)
+		m.Set("b", nil, nil)
 		if len(m.variants) != 0 {
 			t.Errorf("%d variants are left of nobody", len(m.variants))
 		}

@@ -1,4 +1,4 @@
-package discovery
+package ownership
 
 import (
 	"fmt"
@@ -131,7 +131,7 @@ func TestNothingFlaps(t *testing.T) {
 			}
 		}
 		rng.Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
-		if diff := cmp.Diff(o, Assign(claims, o.Holder), cmpopts.IgnoreUnexported(Ownership{})); diff != "" {
+		if diff := cmp.Diff(o, Assign(claims, o.Holder), cmpopts.IgnoreUnexported(Assignment{})); diff != "" {
 			t.Fatalf("step %d: assigning again changes (-first +second):\n%s", step, diff)
 		}
 		held = o.Holder

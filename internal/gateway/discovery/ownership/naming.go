@@ -1,4 +1,4 @@
-package discovery
+package ownership
 
 import (
 	"slices"

@@ -1,4 +1,6 @@
-package discovery
+// Package ownership gives each API group to one of the servers that claim it. It never
+// asks a server anything, and remembers nothing: who held a group before is told to it.
+package ownership
 
 import (
 	"cmp"
@@ -24,8 +26,8 @@ type Claim struct {
 	Created time.Time
 }
 
-// Ownership says who holds what.
-type Ownership struct {
+// Assignment says which server holds which group. It is never changed once made.
+type Assignment struct {
 	// Holder is the server of each group.
 	Holder map[string]string
 	// Refused are, by server, the groups that it claims and does not get.
@@ -46,12 +48,12 @@ type Refusal struct {
 
 // MayHold says whether a server may hold a group: its spec names the group, and
 // no other's does so more closely.
-func (o Ownership) MayHold(server, group string) bool {
+func (o Assignment) MayHold(server, group string) bool {
 	return slices.Contains(o.named.rightful(group), server)
 }
 
 // Of are the groups that a server holds, sorted.
-func (o Ownership) Of(server string) []string {
+func (o Assignment) Of(server string) []string {
 	var groups []string
 	for g, s := range o.Holder {
 		if s == server {
@@ -68,12 +70,12 @@ func (o Ownership) Of(server string) []string {
 // priority gets it, then the earliest creation, then the first name. Assign
 // depends on nothing else, so a group moves only when its holder lets go, or an
 // operator names it for another.
-func Assign(claims []Claim, held map[string]string) Ownership {
+func Assign(claims []Claim, held map[string]string) Assignment {
 	claims = slices.Clone(claims)
 	slices.SortFunc(claims, func(a, b Claim) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.Server, b.Server))
 	})
-	o := Ownership{Holder: map[string]string{}, Refused: map[string][]Refusal{}, named: namingsOf(claims)}
+	o := Assignment{Holder: map[string]string{}, Refused: map[string][]Refusal{}, named: namingsOf(claims)}
 	for _, c := range claims {
 		for _, g := range c.Groups {
 			if held[g] == c.Server && o.MayHold(c.Server, g) {

@@ -1,4 +1,6 @@
-package discovery
+// Package swagger merges the OpenAPI v2 documents of many servers into one. It reads no
+// more of a document than merging needs, and asks no server.
+package swagger
 
 import (
 	"bytes"
@@ -14,16 +16,20 @@ import (
 	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
-// Swagger is one server's OpenAPI v2. It is never changed once made.
-type Swagger struct {
+// MaxDecoded is what one server's document may weigh once it is decoded, in bytes as
+// package weight counts them. kube-apiserver's own weighs 23 MiB.
+const MaxDecoded = 64 << 20
+
+// Document is one server's OpenAPI v2. It is never changed once made.
+type Document struct {
 	paths  map[string]json.RawMessage
 	shared map[string]json.RawMessage // definitions/NAME and parameters/NAME
 	extras map[string]json.RawMessage // security and securityDefinitions
 }
 
-// ReadSwagger reads an OpenAPI v2 document as far as merging needs it.
-func ReadSwagger(body []byte) (*Swagger, error) {
-	if weight.Of(body) > maxDecodedOpenAPI {
+// Read reads an OpenAPI v2 document as far as merging needs it.
+func Read(body []byte) (*Document, error) {
+	if weight.Of(body) > MaxDecoded {
 		return nil, fmt.Errorf("read OpenAPI v2: %w", weight.ErrTooHeavy)
 	}
 	var doc struct {
@@ -40,7 +46,7 @@ func ReadSwagger(body []byte) (*Swagger, error) {
 	if doc.Swagger != "2.0" {
 		return nil, fmt.Errorf("read OpenAPI v2: it says that it is version %.20q", doc.Swagger)
 	}
-	s := &Swagger{paths: doc.Paths, shared: map[string]json.RawMessage{}, extras: map[string]json.RawMessage{}}
+	s := &Document{paths: doc.Paths, shared: map[string]json.RawMessage{}, extras: map[string]json.RawMessage{}}
 	for name, d := range doc.Definitions {
 		s.shared["definitions/"+name] = d
 	}
@@ -57,18 +63,18 @@ func ReadSwagger(body []byte) (*Swagger, error) {
 // string is escaped, so nothing in a description looks like it.
 var reference = regexp.MustCompile(`("\$ref"\s*:\s*"#/)((?:definitions|parameters)/[^"\\]+)(")`)
 
-// merged is the OpenAPI v2 of all servers. What servers share by name and
+// Merged is the OpenAPI v2 of all servers. What servers share by name and
 // content is there once; where contents differ, the later comer's gets a name
 // of its own. One server's part is taken out and put in without touching
-// another's. The index guards it.
-type merged struct {
+// another's. It has no lock: one goroutine at a time may use it.
+type Merged struct {
 	parts    map[string]*part
 	variants map[string][]*variant // by name
 }
 
 // part is what one server adds.
 type part struct {
-	source *Swagger
+	source *Document
 	groups []string // of the server's, sorted
 	paths  []byte   // members of a JSON object, without the braces
 	hash   [32]byte
@@ -84,13 +90,17 @@ type variant struct {
 	users     int
 }
 
-func newMerged() *merged {
-	return &merged{parts: map[string]*part{}, variants: map[string][]*variant{}}
+// New makes a document of no server.
+func New() *Merged {
+	return &Merged{parts: map[string]*part{}, variants: map[string][]*variant{}}
 }
 
-// set replaces the part of a server by those groups of a document that the server
+// Servers are those that have a part.
+func (m *Merged) Servers() []string { return slices.Collect(maps.Keys(m.parts)) }
+
+// Set replaces the part of a server by those groups of a document that the server
 // holds; a nil document takes the part out. It says whether anything has changed.
-func (m *merged) set(server string, doc *Swagger, groups []string) bool {
+func (m *Merged) Set(server string, doc *Document, groups []string) bool {
 	old := m.parts[server]
 	if old == nil && doc == nil || old != nil && old.source == doc && slices.Equal(old.groups, groups) {
 		return false
@@ -107,7 +117,7 @@ func (m *merged) set(server string, doc *Swagger, groups []string) bool {
 	return true
 }
 
-func (m *merged) release(v *variant) {
+func (m *Merged) release(v *variant) {
 	if v.users--; v.users > 0 {
 		return
 	}
@@ -116,7 +126,7 @@ func (m *merged) release(v *variant) {
 	}
 }
 
-func (m *merged) add(doc *Swagger, groups []string) *part {
+func (m *Merged) add(doc *Document, groups []string) *part {
 	p := &part{source: doc, groups: groups}
 	var paths []string
 	for path := range doc.paths {
@@ -158,7 +168,7 @@ func (m *merged) add(doc *Swagger, groups []string) *part {
 }
 
 // acquire finds the variant of a name with this identity, or makes it.
-func (m *merged) acquire(name string, identity [32]byte) (v *variant, fresh bool) {
+func (m *Merged) acquire(name string, identity [32]byte) (v *variant, fresh bool) {
 	taken := map[string]bool{}
 	for _, v := range m.variants[name] {
 		if v.identity == identity {
@@ -205,8 +215,8 @@ func quote(s string) []byte {
 	return b
 }
 
-// json is the merged document, and a hash that changes with it.
-func (m *merged) json(order []string) ([]byte, [32]byte) {
+// JSON is the merged document, and a hash that changes with it.
+func (m *Merged) JSON(order []string) ([]byte, [32]byte) {
 	var out bytes.Buffer
 	sum := sha256.New()
 	out.WriteString(`{"swagger":"2.0","info":{"title":"Kubernetes","version":"gateway"},"paths":{`)
