@@ -48,6 +48,7 @@ var rules = []rule{
 	{"api/servicesync/v1alpha1", "plain types that hold plain types of Kubernetes", nil, []string{kubeAPI, apimachinery}},
 
 	{"internal/metrics", "serves a registry, whatever is in it", nil, []string{"github.com/prometheus/client_golang/..."}},
+	{"internal/awspolicy", "says what others need of AWS, and needs nothing itself", nil, nil},
 	{"internal/backoff", "waits, whatever is tried", nil, nil},
 
 	{"internal/journal", "the contract: anybody can implement it", nil, nil},

@@ -83,6 +83,7 @@ On the Kubernetes API, of xb or of anybody, stand
 		newFsckCommand(logs),
 		newJournalCommand(logs),
 		newServicesyncCommand(logs),
+		newAWSCommand(),
 		newVersionCommand(),
 	)
 	oneOf(cmd, "log-level", "debug", "info", "warn", "error")
