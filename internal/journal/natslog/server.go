@@ -145,6 +145,8 @@ func (s *server) send(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case errors.Is(err, nats.ErrReconnectBufExceeded): // nothing is kept to be sent later
+		return nil, errors.New("there is no connection to any of the servers")
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("nobody answers at %s: there is no such stream, JetStream is off for this account, or it has no leader at the moment: %w", msg.Subject, err)
 	}
