@@ -110,7 +110,7 @@ func New(cfg Config) (*Gateway, error) {
 			return nil, fmt.Errorf("reach the core server: %w", err)
 		}
 		host, _ := os.Hostname()
-		if g.guard, err = policy.New(policy.Config{Core: core, Servers: guarded{g.registry}, Log: cfg.Log, Identity: host}); err != nil {
+		if g.guard, err = policy.New(policy.Config{Core: core, Servers: policyView{g.registry}, Log: cfg.Log, Identity: host}); err != nil {
 			return nil, err
 		}
 	}

@@ -25,8 +25,8 @@ import (
 const (
 	// fetchTimeout is how long a server may take to answer with all its discovery.
 	fetchTimeout = 20 * time.Second
-	// retryPause is the first pause after a failed look; it doubles up to the
-	// interval between looks.
+	// retryPause is the first pause after discovery could not be fetched; it doubles up
+	// to the interval between two fetches.
 	retryPause = 500 * time.Millisecond
 	// connectPauseMost is the longest pause between two attempts to build a connection.
 	connectPauseMost = 2 * time.Second
@@ -40,8 +40,8 @@ type connection struct {
 	renew   func(context.Context) error // keeps the credentials fresh until ctx ends; nil: they never change
 }
 
-// member is one registered server, and what is known of it. Its run looks at the
-// server; everybody else only reads, and asks for a look by kick.
+// member is one registered server, and what is known of it. Its run asks
+// the server; everybody else only reads, and has the server asked at once by kick.
 type member struct {
 	// server is the server's object. Only the registry's goroutine uses it, and
 	// replaces it if a newer one has the same connection.
@@ -49,8 +49,8 @@ type member struct {
 	name   string
 	stop   context.CancelFunc         // ends run
 	ring   func()                     // tells the registry of news
-	kicks  chan struct{}              // asks run for a look now; holds one
-	way    atomic.Pointer[connection] // nil until the first connection is built
+	kicks  chan struct{}              // has run fetch discovery now; holds one
+	conn   atomic.Pointer[connection] // nil until the first connection is built
 	gone   context.Context            // ends when the server is no longer registered
 	leave  context.CancelFunc         // ends gone
 
@@ -62,18 +62,18 @@ type member struct {
 type shared struct {
 	log     *slog.Logger
 	connect func(*v1alpha1.RemoteAPIServer) (*connection, error)
-	every   time.Duration // between two looks at a server's discovery
+	every   time.Duration // between two fetches of a server's discovery
 	wantsV2 func() bool   // says whether somebody has asked for OpenAPI v2
 	turn    chan struct{} // held by the member that checks conformance; holds one
 }
 
-// found is what is known of a server from looking at it.
+// found is what the gateway has found out about a server.
 type found struct {
-	tried    bool                       // the gateway has tried to look, with success or not
-	document *discovery.Document        // its discovery; nil until a look succeeds
+	tried    bool                       // the gateway has tried to fetch discovery, with success or not
+	document *discovery.Document        // its discovery; nil until a fetch succeeds
 	openAPI  *discovery.OpenAPIDocument // nil until it is fetched
 	invalid  error                      // why no connection can be built; nil if one can
-	err      error                      // why the last look failed; nil if it succeeded
+	err      error                      // why the last fetch failed; nil if it succeeded
 
 	openAPIv2 bool     // the server was asked for OpenAPI v2
 	checked   *checked // of its conformance; nil until it is checked
@@ -97,8 +97,8 @@ func newMember(s *v1alpha1.RemoteAPIServer, ring func()) *member {
 	return m
 }
 
-// look returns what is known.
-func (m *member) look() found {
+// known returns what is known of the server now.
+func (m *member) known() found {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.found
@@ -116,7 +116,7 @@ func (m *member) note(change func(*found)) {
 	}
 }
 
-// kick asks run for a look at the server's discovery now. It never blocks.
+// kick has run fetch the server's discovery now. It never blocks.
 func (m *member) kick() {
 	select {
 	case m.kicks <- struct{}{}:
@@ -124,13 +124,13 @@ func (m *member) kick() {
 	}
 }
 
-// run builds a connection to the server, trying until it can, and then looks at the
-// server, checks it and keeps its credentials fresh, until ctx ends.
+// run builds a connection to the server, trying until it can, and then follows the
+// server's discovery, checks the server and keeps its credentials fresh, until ctx ends.
 func (m *member) run(ctx context.Context, server *v1alpha1.RemoteAPIServer, h shared) {
 	log := h.log.With("server", server.Name)
-	way, err := h.connect(server)
+	conn, err := h.connect(server)
 	waits := doubling(connectPauseMost/8, connectPauseMost)
-	for said := ""; err != nil; way, err = h.connect(server) {
+	for said := ""; err != nil; conn, err = h.connect(server) {
 		if said != err.Error() {
 			log.Warn("server cannot be registered", "error", err)
 			said = err.Error()
@@ -140,22 +140,22 @@ func (m *member) run(ctx context.Context, server *v1alpha1.RemoteAPIServer, h sh
 			return
 		}
 	}
-	defer way.close()
-	m.way.Store(way)
+	defer conn.close()
+	m.conn.Store(conn)
 	m.note(func(f *found) { f.invalid, f.tried = nil, false })
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return way.backend.Run(ctx) })
+	g.Go(func() error { return conn.backend.Run(ctx) })
 	g.Go(func() error { m.watchOver(ctx, server.Spec.OpenAPIPath, log, h); return nil })
 	g.Go(func() error { m.validate(ctx, server, log, h.turn); return nil })
-	if way.renew != nil {
-		g.Go(func() error { return way.renew(ctx) })
+	if conn.renew != nil {
+		g.Go(func() error { return conn.renew(ctx) })
 	}
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		log.Error("server is no longer followed", "error", err)
 	}
 }
 
-// watchOver looks at the server's discovery, and at its OpenAPI, until ctx ends.
+// watchOver fetches the server's discovery and OpenAPI again and again until ctx ends.
 func (m *member) watchOver(ctx context.Context, openAPIPath string, log *slog.Logger, h shared) {
 	retries, said := doubling(retryPause, h.every), ""
 	for {
@@ -185,11 +185,11 @@ func (m *member) watchOver(ctx context.Context, openAPIPath string, log *slog.Lo
 	}
 }
 
-// fetch looks at the server's discovery once, and notes what it finds.
+// fetch fetches the server's discovery once, and notes what it finds.
 func (m *member) fetch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	document, err := discovery.Fetch(ctx, m.way.Load().backend.Own(), m.look().document)
+	document, err := discovery.Fetch(ctx, m.conn.Load().backend.Own(), m.known().document)
 	if name := fmt.Sprintf("%q", m.name); err != nil && !strings.Contains(err.Error(), name) {
 		err = fmt.Errorf("server %s: %w", name, err)
 	}
@@ -202,11 +202,11 @@ func (m *member) fetch(ctx context.Context) error {
 	return err
 }
 
-// fetchOpenAPI does so with the server's OpenAPI.
+// fetchOpenAPI fetches the server's OpenAPI once, v2 only if v2 is set.
 func (m *member) fetchOpenAPI(ctx context.Context, path string, v2 bool) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	doc, err := discovery.FetchOpenAPI(ctx, m.way.Load().backend.Own(), path, v2, m.look().openAPI)
+	doc, err := discovery.FetchOpenAPI(ctx, m.conn.Load().backend.Own(), path, v2, m.known().openAPI)
 	m.note(func(f *found) {
 		f.openAPI = doc
 		f.openAPIv2 = f.openAPIv2 || v2
@@ -254,11 +254,11 @@ func connector(src source.Source, limits *traffic.Control, opts backend.Options)
 			return nil, err
 		}
 		limited := limits.Limit(s.Name, b, b.Endpoints()...)
-		way := &connection{backend: b, handler: limited, close: limited.Close}
+		conn := &connection{backend: b, handler: limited, close: limited.Close}
 		if s.Spec.Identity.Credentials != nil {
-			way.renew = func(ctx context.Context) error { renew(ctx, src, s, held, last, opts.Log); return nil }
+			conn.renew = func(ctx context.Context) error { renew(ctx, src, s, held, last, opts.Log); return nil }
 		}
-		return way, nil
+		return conn, nil
 	}
 }
 

@@ -39,7 +39,7 @@ func (o *ownPaths) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case e != nil && what == "":
 		writeJSON(w, describeServer(e))
 	case e != nil && what == "conformance":
-		if c := e.member.look().checked; c != nil && c.report != nil {
+		if c := e.member.known().checked; c != nil && c.report != nil {
 			writeJSON(w, c.report)
 			return
 		}

@@ -38,10 +38,10 @@ type registry struct {
 	requireConformant bool // servers that are not conformant get no requests
 	cache             cache
 
-	bell   chan struct{} // rings when there is something to decide; holds one
-	table  atomic.Pointer[table]
-	ready  atomic.Bool  // the table may be used: each server was asked, or startTimeout has passed
-	looked atomic.Int64 // when lookAgain last had servers looked at, in nanoseconds
+	bell  chan struct{} // rings when there is something to decide; holds one
+	table atomic.Pointer[table]
+	ready atomic.Bool  // the table may be used: each server was asked, or startTimeout has passed
+	asked atomic.Int64 // when askAgain last had servers asked, in nanoseconds
 
 	members map[string]*member // by name; only run uses it
 	running sync.WaitGroup     // of members' goroutines
@@ -148,7 +148,7 @@ func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServe
 		if m != nil {
 			m.stop()
 			if m.server.UID == s.UID {
-				next.found = m.look() // what it serves stays known while the new member looks
+				next.found = m.known() // what it serves stays known while the new member asks
 				next.gone, next.leave = m.gone, m.leave
 			} else {
 				m.leave()
@@ -194,7 +194,7 @@ func (r *registry) publish() {
 	withheld := map[string]bool{}
 	tried := true
 	for name, m := range r.members {
-		found := m.look()
+		found := m.known()
 		tried = tried && found.tried
 		withheld[name] = r.requireConformant && !found.admitted()
 		members = append(members, discovery.Member{
@@ -276,19 +276,19 @@ func (c *cache) remember(t *table, log *slog.Logger) {
 // hasOpenAPIv2 says whether each server that answers was asked for OpenAPI v2.
 func (r *registry) hasOpenAPIv2() bool {
 	for _, e := range r.table.Load().servers {
-		if f := e.member.look(); f.err == nil && f.invalid == nil && f.tried && !f.openAPIv2 {
+		if f := e.member.known(); f.err == nil && f.invalid == nil && f.tried && !f.openAPIv2 {
 			return false
 		}
 	}
 	return true
 }
 
-// lookAgain has each server's discovery looked at, at most once a second. It is
+// askAgain has each server's discovery fetched now, at most once a second. It is
 // called if somebody wants to know what there is, or wants a group that no server is
 // known to have.
-func (r *registry) lookAgain() {
-	last, now := r.looked.Load(), r.now().UnixNano()
-	if now-last < int64(time.Second) || !r.looked.CompareAndSwap(last, now) {
+func (r *registry) askAgain() {
+	last, now := r.asked.Load(), r.now().UnixNano()
+	if now-last < int64(time.Second) || !r.asked.CompareAndSwap(last, now) {
 		return
 	}
 	for _, e := range r.table.Load().servers {

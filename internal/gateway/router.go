@@ -115,7 +115,7 @@ func (t *router) reserves(path string, segments []string) bool {
 // groups answers with the groups and versions of all servers, and has servers asked
 // again, so that the caller's next request sees new ones.
 func (t *router) groups(w http.ResponseWriter, r *http.Request) {
-	t.registry.lookAgain()
+	t.registry.askAgain()
 	t.discovery.ServeHTTP(w, r)
 }
 
@@ -123,9 +123,9 @@ func (t *router) groups(w http.ResponseWriter, r *http.Request) {
 // answer if it can be had, and otherwise with what is known.
 func (t *router) resources(w http.ResponseWriter, r *http.Request, e *entry) {
 	if e == nil {
-		t.registry.lookAgain()
-	} else if way := e.member.way.Load(); e.withheld ||
-		e.server.Spec.IdentityMode() != v1alpha1.PassThrough && way != nil && way.backend.Health().Available {
+		t.registry.askAgain()
+	} else if conn := e.member.conn.Load(); e.withheld ||
+		e.server.Spec.IdentityMode() != v1alpha1.PassThrough && conn != nil && conn.backend.Health().Available {
 		t.forward(w, r, e)
 		return
 	}
@@ -140,7 +140,7 @@ func (t *router) send(w http.ResponseWriter, r *http.Request, e *entry) {
 	case !t.registry.ready.Load():
 		refuse(w, r, http.StatusServiceUnavailable, "the gateway is still asking its servers what they serve: try again")
 	default:
-		t.registry.lookAgain()
+		t.registry.askAgain()
 		discovery.NotFound(w, r)
 	}
 }
@@ -152,9 +152,9 @@ func (t *router) forward(w http.ResponseWriter, r *http.Request, e *entry) {
 			"and it is not known to be one; its condition Conformant says why", e.server.Name))
 		return
 	}
-	way := e.member.way.Load()
-	if way == nil {
-		refuse(w, r, http.StatusServiceUnavailable, fmt.Sprintf("server %q cannot be reached: %v", e.server.Name, e.member.look().invalid))
+	conn := e.member.conn.Load()
+	if conn == nil {
+		refuse(w, r, http.StatusServiceUnavailable, fmt.Sprintf("server %q cannot be reached: %v", e.server.Name, e.member.known().invalid))
 		return
 	}
 	if endless(r) {
@@ -164,9 +164,9 @@ func (t *router) forward(w http.ResponseWriter, r *http.Request, e *entry) {
 		defer context.AfterFunc(e.member.gone, end)()
 		r = r.WithContext(ctx)
 	}
-	way.handler.ServeHTTP(w, r)
+	conn.handler.ServeHTTP(w, r)
 	if changesDiscovery(call.Of(r).Info) {
-		for _, d := range looksAfterChange {
+		for _, d := range fetchesAfterChange {
 			time.AfterFunc(d, e.member.kick)
 		}
 	}
@@ -186,6 +186,6 @@ func changesDiscovery(info *apirequest.RequestInfo) bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, info.Verb)
 }
 
-// looksAfterChange says when to look at a server's discovery after such a request:
+// fetchesAfterChange says when to fetch a server's discovery after such a request:
 // servers take a while until they serve what has changed.
-var looksAfterChange = []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second}
+var fetchesAfterChange = []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second}

@@ -20,7 +20,7 @@ func TestARequestGoesWhereItWasGuardedFor(t *testing.T) {
 	r.ready.Store(true)
 	member := func(name string) *entry {
 		e := &entry{server: &v1alpha1.RemoteAPIServer{ObjectMeta: metav1.ObjectMeta{Name: name}}, member: newMember(&v1alpha1.RemoteAPIServer{}, func() {})}
-		e.member.way.Store(&connection{handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(name)) })})
+		e.member.conn.Store(&connection{handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(name)) })})
 		return e
 	}
 	held := func(by *entry) *table {

@@ -15,39 +15,39 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
-// guarded implements servers.Registry: it is the registry as the policies see it.
-type guarded struct{ registry *registry }
+// policyView implements servers.Registry: it is the registry as the policies see it.
+type policyView struct{ registry *registry }
 
 // For implements servers.Registry.
-func (g guarded) For(group string) (servers.Server, bool) {
-	t := g.registry.table.Load()
+func (v policyView) For(group string) (servers.Server, bool) {
+	t := v.registry.table.Load()
 	e := t.servers[t.owned.Holder[group]]
 	if e == nil {
 		return servers.Server{}, false
 	}
-	return guardedServer(e), true
+	return seenByPolicies(e), true
 }
 
-// guardedServer is a server as the policies see it.
-func guardedServer(e *entry) servers.Server {
+// seenByPolicies is a server as the policies see it.
+func seenByPolicies(e *entry) servers.Server {
 	return servers.Server{Name: e.server.Name, Guard: e.server.Spec.Guard}
 }
 
 // Claims implements servers.Registry.
-func (g guarded) Claims(server, group string) bool {
-	return g.registry.table.Load().owned.MayHold(server, group)
+func (v policyView) Claims(server, group string) bool {
+	return v.registry.table.Load().owned.MayHold(server, group)
 }
 
 // Kind implements servers.Registry. If the server does not show the
-// resource, it is looked at again, because the resource may be new.
-func (g guarded) Kind(name string, resource schema.GroupVersionResource) (canonical.Kind, error) {
-	e := g.registry.table.Load().servers[name]
-	if e == nil || e.member.look().document == nil {
+// resource, it is asked again, because the resource may be new.
+func (v policyView) Kind(name string, resource schema.GroupVersionResource) (canonical.Kind, error) {
+	e := v.registry.table.Load().servers[name]
+	if e == nil || e.member.known().document == nil {
 		return canonical.Kind{}, apierrors.NewServiceUnavailable(fmt.Sprintf("server %q is guarded, and the gateway does not know yet what it serves: try again", name))
 	}
-	kind, ok := e.member.look().document.Kind(resource)
+	kind, ok := e.member.known().document.Kind(resource)
 	if !ok {
-		g.registry.lookAgain()
+		v.registry.askAgain()
 		missing := apierrors.NewNotFound(resource.GroupResource(), "")
 		missing.ErrStatus.Message = fmt.Sprintf("server %q is guarded, and does not show %s in its discovery: if it serves it now, try again in a second",
 			name, resource.GroupResource())
@@ -57,21 +57,21 @@ func (g guarded) Kind(name string, resource schema.GroupVersionResource) (canoni
 }
 
 // Names implements servers.Registry.
-func (g guarded) Names() []string {
-	return slices.Sorted(maps.Keys(g.registry.table.Load().servers))
+func (v policyView) Names() []string {
+	return slices.Sorted(maps.Keys(v.registry.table.Load().servers))
 }
 
 // Client implements servers.Registry.
-func (g guarded) Client(name string) (*rest.Config, *http.Client, error) {
-	e := g.registry.table.Load().servers[name]
+func (v policyView) Client(name string) (*rest.Config, *http.Client, error) {
+	e := v.registry.table.Load().servers[name]
 	if e == nil {
 		return nil, nil, fmt.Errorf("no server %q is registered", name)
 	}
-	way := e.member.way.Load()
-	if way == nil {
-		return nil, nil, fmt.Errorf("server %q cannot be reached: %w", name, errors.Join(e.member.look().invalid))
+	conn := e.member.conn.Load()
+	if conn == nil {
+		return nil, nil, fmt.Errorf("server %q cannot be reached: %w", name, errors.Join(e.member.known().invalid))
 	}
-	config := way.client(name)
+	config := conn.client(name)
 	return config, &http.Client{Transport: config.Transport}, nil
 }
 

@@ -20,7 +20,7 @@ func TestWhatAServerClaims(t *testing.T) {
 		{"named", "one.example.com", true}, {"named", "two.example.com", false},
 		{"all", "", false}, {"all", "apps", true}, {"all", "one.example.com", false}, {"all", "two.example.com", true}, {"none", "one.example.com", false},
 	} {
-		if got := (guarded{r}).Claims(c.server, c.group); got != c.want {
+		if got := (policyView{r}).Claims(c.server, c.group); got != c.want {
 			t.Errorf("%s claims %q: %t", c.server, c.group, got)
 		}
 	}

@@ -31,11 +31,11 @@ type observation struct {
 
 func (r *registry) observe(m *member, owned ownership.Assignment, withheld bool) observation {
 	o := observation{
-		server: m.server, found: m.look(), refused: owned.Refused[m.server.Name], held: owned.Of(m.server.Name),
+		server: m.server, found: m.known(), refused: owned.Refused[m.server.Name], held: owned.Of(m.server.Name),
 		withheld: withheld, groupVersions: r.index.GroupVersions()[m.server.Name], now: r.now(),
 	}
-	if way := m.way.Load(); way != nil {
-		o.health = way.backend.Health()
+	if conn := m.conn.Load(); conn != nil {
+		o.health = conn.backend.Health()
 	}
 	return o
 }

@@ -37,7 +37,7 @@ func (m *member) validate(ctx context.Context, server *v1alpha1.RemoteAPIServer,
 	var last string
 	var due time.Time
 	for {
-		if d := m.look().document; d != nil && (string(d.Version) != last || !time.Now().Before(due)) {
+		if d := m.known().document; d != nil && (string(d.Version) != last || !time.Now().Before(due)) {
 			select {
 			case turn <- struct{}{}:
 			case <-ctx.Done():
@@ -66,10 +66,10 @@ func (m *member) validate(ctx context.Context, server *v1alpha1.RemoteAPIServer,
 func (m *member) check(ctx context.Context, server *v1alpha1.RemoteAPIServer) checked {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	config := m.way.Load().client(server.Name)
-	way := &waverer{RoundTripper: config.Transport}
-	config.Transport = way
-	return way.outcome(conformance.Run(ctx, config, conformance.Options{
+	config := m.conn.Load().client(server.Name)
+	through := &waverer{RoundTripper: config.Transport}
+	config.Transport = through
+	return through.outcome(conformance.Run(ctx, config, conformance.Options{
 		OpenAPIPath: strings.TrimSuffix(cmp.Or(server.Spec.OpenAPIPath, "/openapi"), "/") + "/v2",
 	}))
 }

@@ -49,21 +49,21 @@ func TestABrokenConnectionIsNoVerdict(t *testing.T) {
 		"": true, backend.NotKubernetes: true, backend.TooLarge: true,
 		backend.NoEndpoint: false, backend.Unreachable: false, backend.Broken: false, backend.NoAnswer: false,
 	} {
-		way := &waverer{RoundTripper: roundTripper(func(r *http.Request) (*http.Response, error) {
+		through := &waverer{RoundTripper: roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/broken" && reason != "" {
 				return nil, backend.NewStatus("s", http.StatusBadGateway, reason, "failed")
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 		})}
 		for _, path := range []string{"/broken", "/well"} {
-			if resp, err := way.RoundTrip(httptest.NewRequest(http.MethodGet, path, nil)); err == nil {
+			if resp, err := through.RoundTrip(httptest.NewRequest(http.MethodGet, path, nil)); err == nil {
 				resp.Body.Close()
 			}
 		}
-		if c := way.outcome(verdictOn(conformance.Fail).report, nil); (c.err == nil) != judged {
+		if c := through.outcome(verdictOn(conformance.Fail).report, nil); (c.err == nil) != judged {
 			t.Errorf("after a request that was %q, a report of faults comes with %v", reason, c.err)
 		}
-		if c := way.outcome(verdictOn(conformance.Pass).report, nil); c.err != nil {
+		if c := through.outcome(verdictOn(conformance.Pass).report, nil); c.err != nil {
 			t.Errorf("after a request that was %q, a report of none comes with %v", reason, c.err)
 		}
 	}

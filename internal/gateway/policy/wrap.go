@@ -48,7 +48,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if !ok {
 			u = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 		}
-		p := &guarded{guard: g, server: server, request: q, user: u, next: next}
+		p := &passage{guard: g, server: server, request: q, user: u, next: next}
 		if err := p.authorize(r.Context(), q.Info.Verb); err != nil {
 			g.answers.write(err, w, r)
 			return
@@ -57,8 +57,8 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// guarded is one request to a guarded server.
-type guarded struct {
+// passage is one request on its way to a guarded server.
+type passage struct {
 	guard   *Guard
 	server  servers.Server
 	request *canonical.Request
@@ -67,7 +67,7 @@ type guarded struct {
 }
 
 // serve lets through a request that the user may make.
-func (p *guarded) serve(w http.ResponseWriter, r *http.Request) {
+func (p *passage) serve(w http.ResponseWriter, r *http.Request) {
 	q := p.request
 	if q.Writes() {
 		p.write(w, r)
@@ -86,17 +86,17 @@ func (p *guarded) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // recountSoon has counted what the request may have deleted or created.
-func (p *guarded) recountSoon() {
+func (p *passage) recountSoon() {
 	p.guard.upkeep.RecountSoon(p.server.Name, p.request.Info.Namespace)
 }
 
 // counts says whether a create of the request's resource needs a reservation.
-func (p *guarded) counts() bool {
+func (p *passage) counts() bool {
 	return p.request.Kind.Namespaced && (p.server.Guard.Namespaces || p.server.Guard.Quota)
 }
 
 // create is what to reserve, if the request creates its object.
-func (p *guarded) create(r *http.Request) quota.Request {
+func (p *passage) create(r *http.Request) quota.Request {
 	gvr := p.request.Resource()
 	return quota.Request{
 		Namespace: p.request.Info.Namespace,
@@ -111,7 +111,7 @@ func (p *guarded) create(r *http.Request) quota.Request {
 }
 
 // write lets a request through that writes a whole object, which may create it.
-func (p *guarded) write(w http.ResponseWriter, r *http.Request) {
+func (p *passage) write(w http.ResponseWriter, r *http.Request) {
 	q := p.request
 	err := p.known()
 	if err == nil {
@@ -130,7 +130,7 @@ func (p *guarded) write(w http.ResponseWriter, r *http.Request) {
 
 // known refuses callers whom the gateway does not know: a quota's room is shared
 // out by user.
-func (p *guarded) known() error {
+func (p *passage) known() error {
 	if name := p.user.GetName(); name != "" && name != user.Anonymous && !slices.Contains(p.user.GetGroups(), user.AllUnauthenticated) {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (g *Guard) timeoutOf(query url.Values) time.Duration {
 
 // reserve lets a request through that creates an object. Dry runs need a
 // reservation as well, because a server may not know dryRun.
-func (p *guarded) reserve(w http.ResponseWriter, r *http.Request) {
+func (p *passage) reserve(w http.ResponseWriter, r *http.Request) {
 	g, a := p.guard, p.create(r)
 	if !p.counts() {
 		p.next.ServeHTTP(w, p.request.Sent(r.Context()))
@@ -185,7 +185,7 @@ func (p *guarded) reserve(w http.ResponseWriter, r *http.Request) {
 // send sends a create that has a reservation, and records its outcome. It goes on
 // if the caller hangs up, so that the outcome is known all the same. If the gateway
 // crashes in here, the reservation is left to expire.
-func (p *guarded) send(w http.ResponseWriter, r *http.Request, a quota.Request, held *quota.Reservation) {
+func (p *passage) send(w http.ResponseWriter, r *http.Request, a quota.Request, held *quota.Reservation) {
 	g := p.guard
 	left := time.Until(held.Deadline)
 	if left < time.Second {
@@ -242,7 +242,7 @@ func withTimeout(u *url.URL, left time.Duration) *url.URL {
 
 // upsert lets a request through that a server may treat as a create, if the object
 // is not there. If the object is there, the request is not counted.
-func (p *guarded) upsert(w http.ResponseWriter, r *http.Request) {
+func (p *passage) upsert(w http.ResponseWriter, r *http.Request) {
 	q, a := p.request, p.create(r)
 	forbidden := p.authorize(r.Context(), "create")
 	if forbidden == nil && !p.counts() {
@@ -267,7 +267,7 @@ func (p *guarded) upsert(w http.ResponseWriter, r *http.Request) {
 }
 
 // change lets through a request about an object that is there.
-func (p *guarded) change(w http.ResponseWriter, r *http.Request, a quota.Request) {
+func (p *passage) change(w http.ResponseWriter, r *http.Request, a quota.Request) {
 	sw := &statusWriter{ResponseWriter: w}
 	defer func() {
 		if sw.status != http.StatusCreated || !p.counts() {
@@ -284,7 +284,7 @@ func (p *guarded) change(w http.ResponseWriter, r *http.Request, a quota.Request
 
 // authorize asks the core server whether the user may do with the request's
 // object what the verb says. The error is one for the caller.
-func (p *guarded) authorize(ctx context.Context, verb string) error {
+func (p *passage) authorize(ctx context.Context, verb string) error {
 	if !p.server.Guard.Authorization {
 		return nil
 	}
