@@ -55,6 +55,7 @@ var pages = map[string]page{
 		{starts: "export KUBECONFIG=", runs: true},
 		{starts: "# in the vendor's account", skipped: "needs a bucket and two AWS accounts: TestTwoAccounts has both in network namespaces"},
 		{starts: "xb server --journal 'postgres:", skipped: "needs a database: the tests of internal/journal/sqllog have one"},
+		{starts: "NATS_PASSWORD_FILE=", skipped: "needs NATS servers: the tests of internal/journal/natslog have some"},
 		{starts: "xb etcd", serves: "Serving the etcd API"},
 		{starts: "kubectl get --raw", runs: true},
 		{starts: "xb fsck", runs: true},

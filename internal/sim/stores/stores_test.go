@@ -17,6 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/natslog"
+	"github.com/xbernetes/xbernetes/internal/journal/natslog/natstest"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log/s3test"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
@@ -32,7 +34,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // stores say how to open a journal that is not there yet.
-var stores = map[string]func(*testing.T, *sim.Config){"s3": onS3, "postgres": onPostgres}
+var stores = map[string]func(*testing.T, *sim.Config){"s3": onS3, "postgres": onPostgres, "nats": onNATS}
 
 // TestHistories: what holds in memory holds on a real store.
 func TestHistories(t *testing.T) {
@@ -84,6 +86,21 @@ func onPostgres(t *testing.T, cfg *sim.Config) {
 		}
 		c.Pool.MaxConns = 4
 		return sqllog.Open(ctx, c)
+	}
+}
+
+// onNATS is a journal in JetStream, on one server.
+func onNATS(t *testing.T, cfg *sim.Config) {
+	u, err := url.Parse(natstest.URL("h", []string{"synced=true"}, natstest.Start(t, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Open = func(ctx context.Context) (journal.Store, error) {
+		c, err := natslog.ParseURL(u)
+		if err != nil {
+			return nil, err
+		}
+		return natslog.Open(ctx, c)
 	}
 }
 
