@@ -49,6 +49,7 @@ var rules = []rule{
 
 	{"internal/metrics", "serves a registry, whatever is in it", nil, []string{"github.com/prometheus/client_golang/..."}},
 	{"internal/awspolicy", "says what others need of AWS, and needs nothing itself", nil, nil},
+	{"internal/gauges", "shows what others counted; the only room of journals that knows Prometheus", []string{"internal/etcdapi", "internal/replica", "internal/replica/stats"}, []string{"github.com/prometheus/client_golang/prometheus"}},
 	{"internal/backoff", "waits, whatever is tried", nil, nil},
 
 	{"internal/journal", "the contract: anybody can implement it", nil, nil},
@@ -82,9 +83,10 @@ var rules = []rule{
 	{"internal/record", "the envelope between a journal and the state", []string{"internal/journal", "internal/mvcc"}, []string{"github.com/klauspost/compress/..."}},
 	{"internal/snapshot", "the stored form of a state, for whoever writes or checks it", []string{"internal/journal", "internal/mvcc", "internal/record"}, []string{"golang.org/x/sync/..."}},
 	{"internal/replica", "knows the journal's contract, no driver, and no API", []string{"internal/journal", "internal/notify", "internal/mvcc", "internal/record", "internal/replica/...", "internal/snapshot"}, []string{"golang.org/x/sync/..."}},
-	{"internal/replica/access", "calls a journal, whatever is done with the answers", []string{"internal/backoff", "internal/journal", "internal/record", "internal/snapshot"}, []string{"golang.org/x/sync/..."}},
+	{"internal/replica/access", "calls a journal, whatever is done with the answers", []string{"internal/backoff", "internal/journal", "internal/record", "internal/replica/stats", "internal/snapshot"}, []string{"golang.org/x/sync/..."}},
 	{"internal/replica/agreement", "judges hashes, and neither reads nor writes a snapshot", []string{"internal/journal", "internal/mvcc", "internal/record"}, nil},
 	{"internal/replica/lease", "a clock beside the state; proposes nothing by itself", []string{"internal/journal", "internal/mvcc"}, nil},
+	{"internal/replica/stats", "numbers, whoever counts and whoever reads them", nil, nil},
 	{"internal/replica/turns", "who writes where, from what was read; knows no record and no store", []string{"internal/journal", "internal/mvcc"}, nil},
 	{"internal/fsck", "judges what replicas wrote, and so shares no code with them but the formats", []string{"internal/journal", "internal/mvcc", "internal/record", "internal/snapshot"}, nil},
 	{"internal/etcdapi", "the etcd API over a replica, nothing else", []string{"internal/etcdapi/wire", "internal/mvcc", "internal/pipe", "internal/replica"},

@@ -13,11 +13,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
+	"github.com/xbernetes/xbernetes/internal/gauges"
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/pipe"
@@ -166,6 +168,21 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 	cfg.Replica = e.replica
 	e.api = etcdapi.New(cfg)
 	return e, nil
+}
+
+// collector shows to Prometheus what the engine counts.
+func (e *engine) collector() prometheus.Collector {
+	return gauges.New(gauges.Server{Replica: e.replica, API: e.api, Labels: prometheus.Labels{
+		"journal": e.replica.Journal().ID.String(), "writer": fmt.Sprintf("%016x", uint64(e.replica.Writer())), "version": version,
+	}})
+}
+
+// close lets go of what openEngine took, if run is not called.
+func (e *engine) close() {
+	e.store.Close()
+	if e.lis != nil {
+		e.lis.Close()
+	}
 }
 
 // away says why the journal does not answer; nil if it does.

@@ -1,13 +1,20 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"net/http"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/xbernetes/xbernetes/internal/metrics"
 )
 
 func newEtcdCommand(logs *logFlags) *cobra.Command {
 	f := &engineFlags{}
+	m := &metricsFlags{}
 	cmd := &cobra.Command{
 		Use:   "etcd --journal URL",
 		Short: "Serve the etcd v3 API alone, on any journal",
@@ -28,23 +35,57 @@ who started xb alone.`,
 			if err != nil {
 				return err
 			}
-			e, err := openEngine(cmd.Context(), f, log)
-			if err != nil {
-				return err
-			}
-			go func() {
-				select {
-				case <-e.replica.Ready():
-					fmt.Fprintf(cmd.OutOrStdout(), "Serving the etcd API at %s\n", clientURL(e.lis, e.lisTLS))
-				case <-e.replica.Done():
-				}
-			}()
-			return e.run(cmd.Context())
+			return runEtcd(cmd, f, m, log)
 		},
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&f.etcd.listen, "listen", "127.0.0.1:2379", "where to serve: unix:///PATH, for this user alone, or HOST:PORT, with http:// or https:// before it or not; without the three files below HOST must be a loopback address, and every user of this machine then has full control")
 	f.etcd.register(cmd.Flags(), "")
+	cmd.Flags().StringVar(&m.listen, "listen-metrics", "", "where to serve /metrics and /health over HTTP, HOST:PORT; empty is nowhere")
+	cmd.Flags().StringVar(&m.token, "metrics-token", "", "file with the token that /metrics asks for, of whoever is not on this machine; without it, nobody else gets them")
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
 	return cmd
+}
+
+func runEtcd(cmd *cobra.Command, f *engineFlags, m *metricsFlags, log *slog.Logger) error {
+	if m.listen != "" {
+		if err := checkAddress("--listen-metrics", m.listen); err != nil {
+			return err
+		}
+	}
+	e, err := openEngine(cmd.Context(), f, log)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(cmd.Context())
+	if m.listen != "" {
+		if err := e.serveMetrics(ctx, g, m, log); err != nil {
+			e.close()
+			return err
+		}
+	}
+	go func() {
+		select {
+		case <-e.replica.Ready():
+			fmt.Fprintf(cmd.OutOrStdout(), "Serving the etcd API at %s\n", clientURL(e.lis, e.lisTLS))
+		case <-e.replica.Done():
+		}
+	}()
+	g.Go(func() error { return e.run(ctx) })
+	return g.Wait()
+}
+
+// serveMetrics serves /metrics and etcd's /health, as part of g, until ctx ends.
+func (e *engine) serveMetrics(ctx context.Context, g *errgroup.Group, m *metricsFlags, log *slog.Logger) error {
+	registry := metrics.NewRegistry()
+	registry.MustRegister(e.collector())
+	lis, err := metrics.Listen(m.listen, "listen-metrics", true, log)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/health", e.api.ServeHealth)
+	mux.Handle("/", metrics.Handler(registry, m.token))
+	g.Go(func() error { return metrics.Serve(ctx, lis, mux) })
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/xbernetes/xbernetes/internal/controlplane"
 )
@@ -89,6 +90,7 @@ func (f *serverFlags) run(ctx context.Context, out io.Writer, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
+	legacyregistry.Registerer().MustRegister(e.collector()) // what /metrics of the Kubernetes API serves
 	api, err := controlplane.New(controlplane.Config{
 		Etcd:         controlplane.Endpoint{Dial: e.inProcess.Dial, Away: e.away},
 		DataDir:      f.dataDir,
@@ -102,7 +104,7 @@ func (f *serverFlags) run(ctx context.Context, out io.Writer, log *slog.Logger) 
 		Options:      f.options,
 	})
 	if err != nil {
-		e.store.Close()
+		e.close()
 		return err
 	}
 	return serve(ctx, e, api, func() { greet(out, api) })

@@ -164,7 +164,7 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 			}
 			g, ctx := errgroup.WithContext(cmd.Context())
 			if f.listen != "" {
-				lis, err := metrics.Listen(f.listen, cmd.Flags().Changed("listen"), log)
+				lis, err := metrics.Listen(f.listen, "listen", cmd.Flags().Changed("listen"), log)
 				if err != nil {
 					return err
 				}

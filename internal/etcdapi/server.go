@@ -86,6 +86,7 @@ type Server struct {
 	log       *slog.Logger
 	clusterID uint64
 	memberID  uint64
+	watches   watchCounts
 }
 
 // New returns a server over cfg.Replica; Serve gives it clients.

@@ -63,6 +63,7 @@ func (s *service) Watch(stream pb.Watch_WatchServer) error {
 		watchers: map[int64]*watcher{},
 		follows:  map[mvcc.KeyRange]int{},
 	}
+	s.watches.streams.Add(1)
 	defer ws.close()
 	requests := make(chan *pb.WatchRequest)
 	received := make(chan error, 1)
@@ -89,6 +90,9 @@ func receive(stream pb.Watch_WatchServer, requests chan<- *pb.WatchRequest) erro
 }
 
 func (ws *watchStream) close() {
+	ws.watches.streams.Add(-1)
+	ws.watches.watchers.Add(-int64(len(ws.watchers)))
+	ws.watches.behind.Add(-int64(ws.behind.size))
 	for r := range ws.follows {
 		ws.feed.Remove(r)
 	}
@@ -236,6 +240,7 @@ func (ws *watchStream) catchUp() error {
 		w.next = max(w.next, upTo+1)
 		if w.next > view.Revision() {
 			ws.behind.remove(w)
+			ws.watches.behind.Add(-1)
 			ws.live.add(w)
 			w.behind = false
 		}
@@ -321,6 +326,7 @@ func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 	}
 	rev := view.Revision()
 	ws.watchers[w.id] = w
+	ws.watches.watchers.Add(1)
 	ws.furthest = max(ws.furthest, w.start)
 	w.next = w.start
 	switch {
@@ -331,6 +337,7 @@ func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 		ws.live.add(w)
 	default:
 		ws.behind.add(w)
+		ws.watches.behind.Add(1)
 		w.behind = true
 	}
 	if w.progress && ws.ticker == nil {
@@ -367,8 +374,10 @@ func (ws *watchStream) follow(r mvcc.KeyRange) {
 // drop forgets a watcher.
 func (ws *watchStream) drop(w *watcher) {
 	delete(ws.watchers, w.id)
+	ws.watches.watchers.Add(-1)
 	if w.behind {
 		ws.behind.remove(w)
+		ws.watches.behind.Add(-1)
 	} else {
 		ws.live.remove(w)
 	}
@@ -455,6 +464,7 @@ func (ws *watchStream) sendEvents(w *watcher) error {
 		if err := ws.stream.SendMsg(a); err != nil {
 			return err
 		}
+		ws.watches.events.Add(uint64(n))
 		rest = rest[n:]
 	}
 	return nil

@@ -29,9 +29,10 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Listen listens for metrics at address, HOST:PORT. If the address is taken and nobody
-// asked for it, Listen takes a free port of this machine instead, and says so.
-func Listen(address string, asked bool, log *slog.Logger) (net.Listener, error) {
+// Listen listens for metrics at address, HOST:PORT, which flag gives. If the address is
+// taken and nobody asked for it, Listen takes a free port of this machine instead, and
+// says so.
+func Listen(address, flag string, asked bool, log *slog.Logger) (net.Listener, error) {
 	lis, err := net.Listen("tcp", address)
 	if err != nil && !asked {
 		if other, otherErr := net.Listen("tcp", "127.0.0.1:0"); otherErr == nil {
@@ -40,7 +41,7 @@ func Listen(address string, asked bool, log *slog.Logger) (net.Listener, error) 
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen for metrics at %s: %w; choose another address with --listen", address, err)
+		return nil, fmt.Errorf("listen for metrics at %s: %w; choose another address with --%s", address, err, flag)
 	}
 	log.Info("serving metrics", "address", lis.Addr().String())
 	return lis, nil

@@ -143,7 +143,10 @@ func (l *loop) applyControl(slot journal.Slot, e entry, head *record.Header, bod
 		m, err := record.ParseFloorMark(body)
 		if err != nil {
 			l.onVoid(slot, e, err)
-		} else if first {
+			return
+		}
+		l.counts.Floor.Store(max(l.counts.Floor.Load(), uint64(m.Slot)))
+		if first {
 			l.onFloor(m.Slot)
 		}
 	case record.Batch: // not a control record
@@ -164,6 +167,14 @@ func (l *loop) resolve(b *batch) bool {
 func (l *loop) onVoid(slot journal.Slot, e entry, cause error) {
 	if e.ours != nil && (e.ours.filler() || l.window.void(e.ours)) {
 		return // a filler has filled its slot all the same
+	}
+	switch {
+	case errors.Is(cause, record.ErrForeign):
+		l.counts.VoidForeign.Add(1)
+	case errors.Is(cause, record.ErrMalformed):
+		l.counts.VoidMalformed.Add(1)
+	default:
+		l.counts.VoidUndecodable.Add(1)
 	}
 	l.log.Warn("void record", "slot", uint64(slot), "error", cause)
 }

@@ -148,6 +148,7 @@ func (l *loop) launch() {
 		if b == nil {
 			return
 		}
+		again := b.slot != 0
 		b.slot, b.sent = choice.Slot, now
 		b.encode(record.Header{
 			Journal: l.info.ID, Writer: l.writer,
@@ -156,8 +157,22 @@ func (l *loop) launch() {
 			Agrees: l.agreement.Agrees(),
 		}, l.cfg.CompressFrom)
 		l.window.launch(b)
+		l.countLaunch(b, again)
 		l.group.Go(func() error { return l.append(b) })
 		l.pursue(now)
+	}
+}
+
+// countLaunch counts a batch that is launched, perhaps again.
+func (l *loop) countLaunch(b *batch, again bool) {
+	l.counts.Known.Store(uint64(l.window.next - 1))
+	switch {
+	case b.filler():
+	case again:
+		l.counts.Again.Add(1)
+	default:
+		l.counts.BatchRequests.Observe(uint64(len(b.proposals)))
+		l.counts.BatchBytes.Observe(uint64(len(b.rec)))
 	}
 }
 
@@ -290,6 +305,7 @@ func (l *loop) onTick(now time.Time) {
 		if _, err := l.queue.add(req, l.maxBatch(), now.Add(l.cfg.Timeout)); err != nil {
 			break
 		}
+		l.counts.Expiries.Add(1)
 	}
 	if l.reads.caughtUp {
 		l.catchUpSnapshots()

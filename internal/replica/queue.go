@@ -75,6 +75,13 @@ type queue struct {
 
 func (q *queue) init() { q.signal = make(chan struct{}, 1) }
 
+// length returns how many proposals are queued, and their weight.
+func (q *queue) length() (proposals, bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items), q.bytes
+}
+
 // add queues a request whose caller waits until then. limit is the greatest weight of a
 // batch. The error wraps ErrTooLarge, ErrStopped or ErrBusy.
 func (q *queue) add(req *mvcc.Request, limit int, until time.Time) (*proposal, error) {

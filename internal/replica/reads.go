@@ -169,6 +169,7 @@ func (l *loop) onFetched(f fetch) error {
 	}
 	if len(f.recs) > 0 {
 		l.cfg.Notifier.Active()
+		l.counts.Known.Store(uint64(l.window.next - 1))
 	}
 	if err := l.advance(); err != nil {
 		return err
@@ -183,6 +184,7 @@ func (l *loop) onFetched(f fetch) error {
 	}
 	now := time.Now()
 	r.sighted = f.from + journal.Slot(len(f.recs)) - 1
+	l.counts.TailAt.Set(f.began)
 	l.turns.Sighted(r.sighted, f.began, now)
 	l.sawEmpty(r.sighted+1, now)
 	if !r.caughtUp {

@@ -21,6 +21,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/replica/access"
+	"github.com/xbernetes/xbernetes/internal/replica/stats"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
@@ -86,6 +87,7 @@ type Replica struct {
 	info   journal.Info
 	writer mvcc.WriterID
 	log    *slog.Logger
+	counts *stats.Replica
 
 	queue queue // of proposals
 	index index // of linearizable reads
@@ -111,6 +113,7 @@ func New(cfg Config) *Replica {
 		info:   cfg.Store.Info(),
 		writer: newWriterID(),
 		log:    cfg.Logger,
+		counts: stats.New(),
 		calls:  make(chan func(*loop)),
 		ready:  make(chan struct{}),
 		done:   make(chan struct{}),
@@ -118,7 +121,7 @@ func New(cfg Config) *Replica {
 	if cfg.Name == "" {
 		r.cfg.Name = r.info.ID.String()
 	}
-	r.access = access.New(access.Config{Store: cfg.Store, Name: r.cfg.Name, Timeout: cfg.Timeout, Attempt: cfg.Attempt, Logger: r.log})
+	r.access = access.New(access.Config{Store: cfg.Store, Name: r.cfg.Name, Timeout: cfg.Timeout, Attempt: cfg.Attempt, Logger: r.log, Counts: &r.counts.Calls})
 	r.queue.init()
 	r.index.init()
 	r.hub.init(mvcc.New().View())
@@ -147,6 +150,12 @@ func (r *Replica) View() *mvcc.View { return r.hub.view.Load() }
 // Journal returns what is known of the journal underneath.
 func (r *Replica) Journal() journal.Info { return r.info }
 
+// Counts returns what this replica counts. The caller only reads it.
+func (r *Replica) Counts() *stats.Replica { return r.counts }
+
+// Waiting returns how many requests wait to be written, and their weight in bytes.
+func (r *Replica) Waiting() (requests, bytes int) { return r.queue.length() }
+
 // Linearizable returns a state that holds every write that any replica acknowledged
 // before the call. The error is ErrStopped, that of ctx, or ErrUnavailable, with the
 // Outage if one is known.
@@ -159,6 +168,7 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 		}
 	}
 	w := r.index.ask()
+	r.counts.ReadsAsked.Add(1)
 	_, outage := r.access.Reads().State()
 	timeout := time.NewTimer(r.cfg.Timeout)
 	defer timeout.Stop()
@@ -182,6 +192,28 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 // the error of ctx too; if the journal does not answer, the Outage. A request that the
 // state refuses has a result that says so, and no error here.
 func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, error) {
+	res, err := r.propose(ctx, req)
+	r.count(err)
+	return res, err
+}
+
+// count counts a request, by what its caller is told.
+func (r *Replica) count(err error) {
+	switch {
+	case err == nil:
+		r.counts.Applied.Add(1)
+	case errors.Is(err, ErrUnknown):
+		r.counts.Unknown.Add(1)
+	case errors.Is(err, ErrUnavailable):
+		r.counts.Unavailable.Add(1)
+	case errors.Is(err, ErrBusy):
+		r.counts.Busy.Add(1)
+	default:
+		r.counts.Refused.Add(1)
+	}
+}
+
+func (r *Replica) propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, error) {
 	// A transaction that only reads is answered without a record. Which branch it
 	// takes must be found on the newest state, so it is asked twice.
 	if _, ok := r.View().Answer(req); ok {

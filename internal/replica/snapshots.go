@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"crypto/sha256"
+	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
@@ -120,11 +121,14 @@ func (l *loop) takeSnapshot(store bool) {
 // storeSnapshot stores a snapshot. If it can be read back, older ones are deleted that
 // are not newer than a snapshot that is trusted.
 func (r *Replica) storeSnapshot(ctx context.Context, out *result, frozen *mvcc.Frozen, chains *record.Chains, trusted journal.Slot) {
+	began := time.Now()
 	written, err := snapshot.Write(ctx, r.cfg.Store, r.info.ID, frozen, chains)
 	out.hash, out.hashed, out.stored, out.err = written.Hash, written.Hashed, err == nil, err
 	if err != nil {
 		return
 	}
+	r.counts.Snapshots.Bytes.Add(uint64(written.Bytes))
+	r.counts.Snapshots.Time.Since(began)
 	if err := written.ReadBack(ctx, r.cfg.Store); err != nil {
 		if ctx.Err() == nil {
 			r.log.Warn("snapshot cannot be read back; older ones stay", "slot", uint64(out.slot), "error", err)
@@ -142,13 +146,18 @@ func (l *loop) onSnapshot(out result) {
 	l.snapshots.working = false
 	if out.err != nil {
 		if l.ctx.Err() == nil {
+			l.counts.Snapshots.Failed.Add(1)
 			l.log.Warn("snapshot was not stored; it is tried again soon", "slot", uint64(out.slot), "error", out.err)
 		}
 	} else if out.stored {
+		l.counts.Snapshots.Stored.Add(1)
 		l.log.Info("snapshot stored", "slot", uint64(out.slot))
 	}
 	if !out.hashed {
 		return
+	}
+	if !out.stored {
+		l.counts.Snapshots.Hashed.Add(1)
 	}
 	l.agreement.Computed(out.slot, out.hash)
 	if out.stored {

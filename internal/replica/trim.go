@@ -108,10 +108,12 @@ func (r *Replica) canStartFrom(ctx context.Context, s agreedSnapshot) error {
 func (l *loop) onFloor(below journal.Slot) {
 	l.group.Go(func() error {
 		deleted, err := l.cfg.Store.Trim(l.ctx, below)
+		l.counts.Trimmed.Add(uint64(deleted))
 		if deleted > 0 {
 			l.log.Info("old records deleted", "count", deleted, "below", uint64(below))
 		}
 		if err != nil && l.ctx.Err() == nil {
+			l.counts.TrimFailed.Add(1)
 			l.log.Warn("old records were not deleted; that is tried again after the next snapshot", "below", uint64(below), "error", err)
 		}
 		// Those who store snapshots may not be allowed to delete older ones.

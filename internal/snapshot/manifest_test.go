@@ -44,8 +44,9 @@ func TestPartsAreBoundedInSum(t *testing.T) {
 	store := memlog.New(memlog.Options{}).Open()
 	const each, most = 4 << 20, 16 << 20
 	var names []string
+	w := Written{manifest: Manifest{Slot: 1000}}
 	for i := range 200 { // 800 MiB in all, of 40 KB
-		name, err := putPart(t.Context(), store, 1000, append([]byte{1, byte('a' + i), 4, 2, 4, 0, 0x80, 0x80, 0x80, 0x02}, append(make([]byte, each), 0)...))
+		name, err := w.putPart(t.Context(), store, append([]byte{1, byte('a' + i), 4, 2, 4, 0, 0x80, 0x80, 0x80, 0x02}, append(make([]byte, each), 0)...))
 		if err != nil {
 			t.Fatal(err)
 		}

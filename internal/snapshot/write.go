@@ -16,6 +16,7 @@ import (
 type Written struct {
 	Hash     [sha256.Size]byte // of the state; only if Hashed is set
 	Hashed   bool              // the whole state was hashed, even if it could not be stored
+	Bytes    int64             // stored so far, compressed, without the manifest
 	manifest Manifest
 }
 
@@ -30,7 +31,7 @@ func Write(ctx context.Context, blobs journal.Blobs, id journal.ID, state *mvcc.
 		if err := size.add(part); err != nil {
 			return err
 		}
-		name, err := putPart(ctx, blobs, m.Slot, part)
+		name, err := w.putPart(ctx, blobs, part)
 		m.Parts = append(m.Parts, name)
 		return err
 	})
@@ -39,7 +40,7 @@ func Write(ctx context.Context, blobs journal.Blobs, id journal.ID, state *mvcc.
 	}
 	w.Hashed = true
 	m.Hash = hex.EncodeToString(w.Hash[:])
-	if m.Chains, err = putPart(ctx, blobs, m.Slot, chains.Append(nil)); err != nil {
+	if m.Chains, err = w.putPart(ctx, blobs, chains.Append(nil)); err != nil {
 		return w, err
 	}
 	data, err := json.Marshal(m)
@@ -50,10 +51,11 @@ func Write(ctx context.Context, blobs journal.Blobs, id journal.ID, state *mvcc.
 }
 
 // putPart stores a part, compressed, and returns the name of its blob.
-func putPart(ctx context.Context, blobs journal.Blobs, slot journal.Slot, part []byte) (name string, err error) {
+func (w *Written) putPart(ctx context.Context, blobs journal.Blobs, part []byte) (name string, err error) {
 	data := record.Compress(nil, part)
 	sum := sha256.Sum256(data)
-	name = Folder(slot) + hex.EncodeToString(sum[:])
+	w.Bytes += int64(len(data))
+	name = Folder(w.manifest.Slot) + hex.EncodeToString(sum[:])
 	return name, blobs.PutBlob(ctx, name, data)
 }
 

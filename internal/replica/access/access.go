@@ -16,6 +16,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/backoff"
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica/stats"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
@@ -34,6 +35,7 @@ type Config struct {
 	Timeout time.Duration // a call that has no answer for so long is an outage
 	Attempt time.Duration // bounds one attempt of a call
 	Logger  *slog.Logger
+	Counts  *stats.Calls // counts the calls
 }
 
 // Access is the way to one journal. Every call is repeated until the journal has
@@ -47,7 +49,7 @@ type Access struct {
 // New returns the way to a journal.
 func New(cfg Config) *Access {
 	a := &Access{cfg: cfg, info: cfg.Store.Info()}
-	a.health.init(cfg.Name, cfg.Logger)
+	a.health.init(cfg.Name, cfg.Logger, &cfg.Counts.Outages)
 	return a
 }
 
@@ -131,10 +133,17 @@ func (c *Call) End() {
 
 // Read makes one attempt to read records.
 func (c *Call) Read(ctx context.Context, from journal.Slot, limit int) (recs [][]byte, err error) {
+	began := time.Now()
 	err = c.try(ctx, func(ctx context.Context) (err error) {
 		recs, err = c.cfg.Store.Read(ctx, from, limit)
 		return err
 	})
+	c.cfg.Counts.ReadTime.Since(began)
+	if err == nil || errors.Is(err, journal.ErrTrimmed) {
+		c.cfg.Counts.Answered.Add(1)
+	} else {
+		c.cfg.Counts.Failed.Add(1)
+	}
 	return recs, err
 }
 
@@ -153,7 +162,9 @@ func (a *Access) Append(ctx context.Context, slot journal.Slot, rec []byte) (App
 	defer c.End()
 	unknown := false // an earlier attempt may have landed, or still may
 	for {
+		began := time.Now()
 		err := c.try(ctx, func(ctx context.Context) error { return a.cfg.Store.Append(ctx, slot, rec) })
+		a.count(err, began)
 		switch {
 		case err == nil:
 			return Appended{}, nil
@@ -179,6 +190,24 @@ func (a *Access) Append(ctx context.Context, slot journal.Slot, rec []byte) (App
 		if err != nil || known {
 			return out, err
 		}
+	}
+}
+
+// count counts an attempt to append that began then, by what it came to.
+func (a *Access) count(err error, began time.Time) {
+	n := a.cfg.Counts
+	n.AppendTime.Since(began)
+	switch {
+	case err == nil:
+		n.Stored.Add(1)
+	case errors.Is(err, journal.ErrTaken):
+		n.Taken.Add(1)
+	case errors.Is(err, journal.ErrAhead):
+		n.Ahead.Add(1)
+	case errors.Is(err, journal.ErrTooLarge), errors.Is(err, journal.ErrClosed):
+		n.Refused.Add(1)
+	default:
+		n.Unknown.Add(1)
 	}
 }
 

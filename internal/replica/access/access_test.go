@@ -12,6 +12,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/replica/access"
+	"github.com/xbernetes/xbernetes/internal/replica/stats"
 )
 
 var errNoAnswer = errors.New("no answer")
@@ -42,7 +43,7 @@ func (f *flaky) Read(ctx context.Context, from journal.Slot, limit int) ([][]byt
 }
 
 func open(store journal.Store) *access.Access {
-	return access.New(access.Config{Store: store, Name: "test", Timeout: 7 * time.Second, Attempt: 15 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	return access.New(access.Config{Store: store, Name: "test", Timeout: 7 * time.Second, Attempt: 15 * time.Second, Logger: slog.New(slog.DiscardHandler), Counts: &stats.New().Calls})
 }
 
 // TestAppend: whatever becomes of the attempts, the result says which record holds the

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/xbernetes/xbernetes/internal/replica/stats"
 )
 
 // Outage says which journal does not answer, since when, and why.
@@ -42,6 +44,8 @@ type health struct {
 	journal string
 	log     *slog.Logger
 
+	began *stats.Count // counts the outages
+
 	mu            sync.Mutex
 	failing       map[*Call]failure // calls that fail for long; guarded by mu
 	reads, writes Lane              // follow from failing
@@ -54,8 +58,8 @@ type Lane struct {
 	began  chan struct{} // closed while there is one; guarded by mu
 }
 
-func (h *health) init(journal string, log *slog.Logger) {
-	h.journal, h.log = journal, log
+func (h *health) init(journal string, log *slog.Logger, began *stats.Count) {
+	h.journal, h.log, h.began = journal, log, began
 	h.failing = map[*Call]failure{}
 	h.reads = Lane{mu: &h.mu, began: make(chan struct{})}
 	h.writes = Lane{mu: &h.mu, began: make(chan struct{})}
@@ -111,6 +115,9 @@ func (h *health) judge() {
 		if !c.op.needsWrites() {
 			reads = reads.with(o)
 		}
+	}
+	if h.writes.outage == nil && writes != nil {
+		h.began.Add(1)
 	}
 	switch {
 	case h.writes.outage != nil || writes == nil: // logged before, or there is none
