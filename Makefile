@@ -14,7 +14,7 @@ e2e gateway: export XB_BIN := $(CURDIR)/bin/xb
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
 
-.PHONY: help run build test race lint sim fuzz suites e2e gateway bench generate check clean
+.PHONY: help run build test race lint sim mutants fuzz suites e2e gateway bench generate check clean
 
 help: ## Show this help
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ lint: ## Check the code with the chosen linters
 
 sim: ## Simulate SEEDS histories from SEED on, each of them the same each time
 	$(GO) run ./internal/sim/replay -seed $(SEED) -seeds $(SEEDS)
+
+mutants: ## Make deliberate faults, one at a time, and have the tests find each
+	$(GO) run ./internal/mutants
 
 fuzz: ## Run every fuzz target for FUZZTIME
 	tools/fuzz $(FUZZTIME)

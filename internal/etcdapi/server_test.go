@@ -182,6 +182,31 @@ func TestLeases(t *testing.T) {
 	}
 }
 
+// TestLinearizableReads: a server that has not heard of a write at another one looks at
+// the journal before it answers a read, unless the client asks for less.
+func TestLinearizableReads(t *testing.T) {
+	store := memlog.New(memlog.Options{})
+	serve := func() *clientv3.Client {
+		r := replica.New(replica.Config{Store: store.Open(), Notifier: notify.NewPolling(time.Hour, time.Hour), Logger: testLogger(t)})
+		background(t, r.Run)
+		p := etcdapi.ListenInProcess()
+		server := etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)})
+		background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
+		return dial(t, p)
+	}
+	writer, reader := serve(), serve()
+	if _, err := reader.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, writer, "k", "v")
+	if got, err := reader.Get(t.Context(), "k", clientv3.WithSerializable()); err != nil || got.Count != 0 {
+		t.Errorf("a serializable read finds %v, %v; want it to ask nobody, and find nothing", got, err)
+	}
+	if got, err := reader.Get(t.Context(), "k"); err != nil || got.Count != 1 {
+		t.Errorf("a linearizable read finds %v, %v; want the key", got, err)
+	}
+}
+
 // TestSessionReads: a server that reads from its session shows what it
 // acknowledged itself, and never looks at the journal for a read.
 func TestSessionReads(t *testing.T) {

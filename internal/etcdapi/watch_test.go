@@ -390,3 +390,54 @@ func TestServeEndsWithTheReplica(t *testing.T) {
 		t.Errorf("Serve ended with %v", err)
 	}
 }
+
+// TestProgressFollowsEvents: a watch that has much to catch up with gets each change, and
+// progress that is asked for meanwhile comes after all changes up to its revision.
+func TestProgressFollowsEvents(t *testing.T) {
+	c := newClient(t, nil)
+	value := strings.Repeat("v", 100<<10)
+	const changes = 40 // four pages
+	var last int64
+	for range changes {
+		last = put(t, c, "k", value)
+	}
+	s := watchStream(t, c)
+	s.create(&pb.WatchCreateRequest{Key: []byte("k"), StartRevision: last - changes + 1})
+	s.askProgress()
+	next := last - changes + 1
+	for {
+		r := s.next()
+		for _, e := range r.Events {
+			if e.Kv.ModRevision != next {
+				t.Fatalf("the change of revision %d comes where that of %d should", e.Kv.ModRevision, next)
+			}
+			next++
+		}
+		if len(r.Events) == 0 && !r.Created {
+			if r.Header.Revision != last || next != last+1 {
+				t.Fatalf("progress tells revision %d, after the changes up to %d of %d", r.Header.Revision, next-1, last)
+			}
+			return
+		}
+	}
+}
+
+// TestNoProgressBeforeTheStart: a watch that begins at a later revision is told of no
+// progress before that.
+func TestNoProgressBeforeTheStart(t *testing.T) {
+	c := newClient(t, func(cfg *etcdapi.Config) { cfg.ProgressInterval = 5 * time.Millisecond })
+	first := put(t, c, "k", "1")
+	s := watchStream(t, c)
+	s.create(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: 1, ProgressNotify: true})
+	s.create(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: 2, ProgressNotify: true, StartRevision: first + 2})
+	told := 0
+	for told < 3 { // the first watch is told, so that the second one could have been
+		switch r := s.next(); {
+		case r.Created:
+		case r.WatchId == 1:
+			told++
+		default:
+			t.Fatalf("a watch from revision %d is told of progress to %d", first+2, r.Header.Revision)
+		}
+	}
+}

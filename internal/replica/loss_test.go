@@ -90,6 +90,49 @@ func TestLostRecord(t *testing.T) {
 	}
 }
 
+// heldOnce is a journal that loses the record of one slot after it has refused an Append
+// to it.
+type heldOnce struct {
+	forgetful
+	refused bool
+}
+
+func (h *heldOnce) Append(ctx context.Context, slot journal.Slot, rec []byte) error {
+	h.mu.Lock()
+	first := slot == h.slot && !h.refused
+	h.refused = h.refused || first
+	h.mu.Unlock()
+	if first {
+		return journal.ErrTaken
+	}
+	return h.forgetful.Append(ctx, slot, rec)
+}
+
+// TestRecordLostWhileFollowing: a server that follows the journal does not fill a slot
+// that lost its record either, if the records above it prove that it was held.
+func TestRecordLostWhileFollowing(t *testing.T) {
+	store := memlog.New(memlog.Options{Depth: 64})
+	writer, stopWriter := start(t, store.Open(), nil)
+	propose(t, writer, put("k", "first"))
+	const lost = 10
+	lossy := &heldOnce{forgetful: forgetful{Store: store.Open(), slot: lost}}
+	follower := replica.New(replica.Config{
+		Store: lossy, Notifier: notify.NewPolling(time.Millisecond, time.Millisecond),
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- follower.Run(t.Context()) }()
+	<-follower.Ready() // from here on it follows
+	for i := range 2 * lost {
+		propose(t, writer, put("k", fmt.Sprint(i)))
+	}
+	stopWriter()
+	_, _ = follower.Propose(t.Context(), put("k", "own")) // it has no outcome
+	if err := <-ended; !errors.Is(err, replica.ErrLost) || lossy.refills != 0 {
+		t.Errorf("the replica ended with %v, and filled the slot %d times; want ErrLost, and never", err, lossy.refills)
+	}
+}
+
 // TestForeignRecordsAboveAHole: only a record of this journal that is anchored
 // past an empty slot says that it had been held.
 func TestForeignRecordsAboveAHole(t *testing.T) {

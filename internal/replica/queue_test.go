@@ -44,3 +44,29 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 		t.Errorf("%d bytes of %d requests are left", q.bytes, len(q.items))
 	}
 }
+
+// TestAbandon: a caller that stops waiting is told that its request was not made if nobody
+// has taken it, and never if somebody has.
+func TestAbandon(t *testing.T) {
+	var q queue
+	q.init()
+	add := func() *proposal {
+		p, err := q.add(&mvcc.Request{Kind: mvcc.Compact}, mvcc.MaxBatchWeight, time.Now().Add(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	gone := errors.New("gone")
+	waits := add()
+	if _, err := waits.abandon(gone); !errors.Is(err, ErrUnavailable) || !errors.Is(err, gone) {
+		t.Errorf("a request that waits is abandoned with %v, want ErrUnavailable and the cause", err)
+	}
+	taken := add()
+	if got := q.take(mvcc.MaxBatchWeight); len(got) != 1 || got[0] != taken {
+		t.Fatalf("%d requests were taken, want the second only", len(got))
+	}
+	if _, err := taken.abandon(gone); !errors.Is(err, ErrUnknown) || errors.Is(err, ErrUnavailable) {
+		t.Errorf("a request that was taken is abandoned with %v, want ErrUnknown", err)
+	}
+}

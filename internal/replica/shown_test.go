@@ -6,7 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
@@ -95,4 +97,59 @@ func TestNothingShownIsTakenBack(t *testing.T) {
 	writing.Wait()
 	cancel()
 	looking.Wait()
+}
+
+// late is a journal whose Reads, once held up, answer what was there when they began.
+type late struct {
+	journal.Store
+	hold  atomic.Pointer[chan struct{}] // a Read answers once it is closed; nil: at once
+	began chan struct{}                 // receives when a Read that is held up has been carried out
+}
+
+func (l *late) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte, error) {
+	hold := l.hold.Load()
+	recs, err := l.Store.Read(ctx, from, limit)
+	if hold != nil {
+		select {
+		case l.began <- struct{}{}:
+		default:
+		}
+		select {
+		case <-*hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return recs, err
+}
+
+// TestReadAnswersNoLaterQuestion: a linearizable read is not answered by a Read of the
+// journal that was under way when it was asked.
+func TestReadAnswersNoLaterQuestion(t *testing.T) {
+	store := memlog.New(memlog.Options{})
+	reads := &late{Store: store.Open(), began: make(chan struct{}, 1)}
+	writer, reader := run(t, store.Open(), nil), run(t, reads, nil)
+	hold := make(chan struct{})
+	reads.hold.Store(&hold)
+	<-reads.began // a Read is under way, and has found nothing
+	want := propose(t, writer, put("k", "v")).Revision
+	type answer struct {
+		v   *mvcc.View
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		v, err := reader.Linearizable(t.Context())
+		answers <- answer{v, err}
+	}()
+	time.Sleep(20 * time.Millisecond) // the question is asked before the Read ends
+	reads.hold.Store(nil)
+	close(hold)
+	a := <-answers
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	if got := a.v.Revision(); got < want {
+		t.Errorf("the answer is of revision %d; want %d, which was acknowledged before the question", got, want)
+	}
 }

@@ -22,6 +22,9 @@ func (w *world) check(ctx context.Context, acked, shown [][]change) error {
 	at, times := map[mvcc.Revision]change{}, map[string]int{}
 	for _, c := range left {
 		at[c.mod] = c
+		if w.refused[c.value] {
+			breaches = append(breaches, fmt.Errorf("the write of %s to %s is there, and its client was told that it was not made", c.value, c.key))
+		}
 		if times[c.value]++; times[c.value] > 1 {
 			breaches = append(breaches, fmt.Errorf("the write of %s to %s happened %d times", c.value, c.key, times[c.value]))
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
 // Machines is how many machines a history has.
@@ -44,17 +45,18 @@ type Config struct {
 
 // Tally is what histories met.
 type Tally struct {
-	Acked, Unknown, Watched, Starts, Sleeps, Left, Deleted, States int
+	Acked, Unknown, Refused, Read, Watched, Starts, Sleeps, Left, Deleted, States int
 }
 
 // Add adds what another history met.
 func (a *Tally) Add(b Tally) {
-	a.Acked, a.Unknown, a.Watched, a.Starts = a.Acked+b.Acked, a.Unknown+b.Unknown, a.Watched+b.Watched, a.Starts+b.Starts
+	a.Acked, a.Unknown, a.Refused, a.Read = a.Acked+b.Acked, a.Unknown+b.Unknown, a.Refused+b.Refused, a.Read+b.Read
+	a.Watched, a.Starts = a.Watched+b.Watched, a.Starts+b.Starts
 	a.Sleeps, a.Left, a.Deleted, a.States = a.Sleeps+b.Sleeps, a.Left+b.Left, a.Deleted+b.Deleted, a.States+b.States
 }
 
 // Void says whether nothing was tried that could have gone wrong.
-func (a *Tally) Void() bool { return a.Acked == 0 || a.Watched == 0 || a.Sleeps == 0 }
+func (a *Tally) Void() bool { return a.Acked == 0 || a.Read == 0 || a.Watched == 0 || a.Sleeps == 0 }
 
 // change is what a client was told of its write, or a watcher was shown.
 type change struct {
@@ -64,6 +66,8 @@ type change struct {
 
 // Run runs one history. The error tells every breach of these invariants:
 //   - Each acknowledged write is in the history that is left, once, at its revision.
+//   - A linearizable read sees every write that was acknowledged before it.
+//   - No write is in it whose client was told that it was not made.
 //   - Each watch was shown all changes of that history in order, even if it moved from
 //     one server to another.
 //   - No two replicas differ at the same slot.
@@ -87,6 +91,9 @@ func Run(ctx context.Context, cfg Config) (Tally, error) {
 		})
 	}
 	shown := make([][]change, Machines)
+	for n, m := range w.machines {
+		others.Go(func() error { return w.read(m, w.dice(400+uint64(n))) })
+	}
 	for i := range shown {
 		others.Go(func() (err error) {
 			shown[i], err = w.watch(w.dice(200 + uint64(i)))
@@ -113,13 +120,15 @@ type world struct {
 
 	machines []*Machine
 
-	mu     sync.Mutex
-	states map[journal.Slot][32]byte // what some replica's state came to; guarded by mu
-	tally  Tally                     // guarded by mu
+	mu      sync.Mutex
+	states  map[journal.Slot][32]byte // what some replica's state came to; guarded by mu
+	refused map[string]bool           // the values of writes that were said not to be made; guarded by mu
+	newest  mvcc.Revision             // that was acknowledged; guarded by mu
+	tally   Tally                     // guarded by mu
 }
 
 func newWorld(ctx context.Context, cfg Config) *world {
-	w := &world{cfg: cfg, states: map[journal.Slot][32]byte{}}
+	w := &world{cfg: cfg, states: map[journal.Slot][32]byte{}, refused: map[string]bool{}}
 	w.ctx, w.stop = context.WithCancel(ctx)
 	for n := range Machines {
 		m := &Machine{w: w, N: n, dice: w.dice(uint64(n)), awake: make(chan struct{})}
@@ -151,15 +160,41 @@ func (w *world) write(m *Machine, client int, dice *rand.Rand) (acked []change) 
 		c := change{key: fmt.Sprint("k", dice.IntN(20)), value: fmt.Sprintf("%d.%d", client, i)}
 		res, err := r.Propose(w.ctx, &mvcc.Request{Kind: mvcc.Txn, Then: []mvcc.Op{
 			{Kind: mvcc.OpPut, Range: mvcc.KeyRange{Key: c.key}, Value: []byte(c.value)}}})
-		if err != nil {
+		switch {
+		case errors.Is(err, replica.ErrUnknown):
 			w.count(func(t *Tally) { t.Unknown++ })
+			continue
+		case err != nil: // it was not proposed
+			w.count(func(t *Tally) { t.Refused++; w.refused[c.value] = true })
 			continue
 		}
 		c.mod = res.Revision
 		acked = append(acked, c)
-		w.count(func(t *Tally) { t.Acked++ })
+		w.count(func(t *Tally) { t.Acked++; w.newest = max(w.newest, c.mod) })
 	}
 	return acked
+}
+
+// read asks whichever server runs on a machine for the newest state.
+func (w *world) read(m *Machine, dice *rand.Rand) error {
+	for w.ctx.Err() == nil {
+		w.pause(time.Duration(dice.IntN(20)) * time.Millisecond)
+		r := m.now.Load()
+		if r == nil {
+			continue
+		}
+		var before mvcc.Revision
+		w.count(func(*Tally) { before = w.newest })
+		v, err := r.Linearizable(w.ctx)
+		if err != nil {
+			continue
+		}
+		w.count(func(t *Tally) { t.Read++ })
+		if v.Revision() < before {
+			return fmt.Errorf("a linearizable read on machine %d sees revision %d, after %d was acknowledged", m.N, v.Revision(), before)
+		}
+	}
+	return nil
 }
 
 // watch follows all changes through one server after another, and returns what it was

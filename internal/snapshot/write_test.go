@@ -2,6 +2,7 @@ package snapshot_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -72,6 +73,28 @@ func TestWriteAndLoad(t *testing.T) {
 	slices.Sort(blobs)
 	if got := names(t, store); !slices.Equal(got, blobs) {
 		t.Errorf("the snapshot consists of %q, and the store has %q", blobs, got)
+	}
+}
+
+// TestLoadChecksTheHash: a snapshot whose manifest names another hash than that of its
+// state is not loaded.
+func TestLoadChecksTheHash(t *testing.T) {
+	store := memlog.New(memlog.Options{}).Open()
+	write(t, store, 30)
+	m, err := snapshot.ReadManifest(t.Context(), store, 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Hash = strings.Repeat("0", len(m.Hash))
+	data, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.PutBlob(t.Context(), snapshot.Folder(30)+"manifest.json", data); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := snapshot.Load(t.Context(), store, store.Info().ID, 30); !errors.Is(err, snapshot.ErrBad) {
+		t.Errorf("a state with another hash than the manifest's is loaded: %v; want ErrBad", err)
 	}
 }
 

@@ -1,0 +1,135 @@
+package main
+
+// What is to find a fault: the tests of its own package, and the simulation.
+const (
+	ofReplica = "./internal/replica"
+	ofAccess  = "./internal/replica/access"
+	ofLease   = "./internal/replica/lease"
+	ofState   = "./internal/mvcc"
+	ofRecord  = "./internal/record"
+	ofEtcd    = "./internal/etcdapi"
+	ofFile    = "./internal/journal/filelog"
+	ofSegment = "./internal/journal/filelog/segment"
+	ofS3      = "./internal/journal/s3log"
+	ofSQL     = "./internal/journal/sqllog"
+	ofShot    = "./internal/snapshot"
+	simulated = "./internal/sim -seeds=300"
+)
+
+// faults are the faults that tests must find. Each is one that an engineer could make,
+// and most were made by somebody: see docs/known-faults.md.
+var faults = []fault{
+	// The outcome of a write.
+	{"a write is acknowledged before its record is stored", "internal/replica/loop.go",
+		"l.window.launch(b)\n", "l.window.launch(b)\n\t\tl.window.learn(b.slot, entry{rec: b.rec, ours: b})\n", []string{ofReplica, simulated}},
+	{"a record that lost its slot counts as stored", "internal/replica/loop.go",
+		"case a.Taken:\n", "case a.Taken && l.ctx.Err() != nil:\n", []string{ofReplica, simulated}},
+	{"a batch that lost its slot is not written again", "internal/replica/window.go",
+		"if !b.filler() { // a filler has done what it is for: the slot is filled", "if b.filler() {", []string{ofReplica, simulated}},
+	{"a time-out of the store counts as success", "internal/replica/access/access.go",
+		"case err == nil:\n\t\t\treturn Appended{}, nil\n\t\tcase errors.Is(err, journal.ErrTaken):", "case err == nil || errors.Is(err, context.DeadlineExceeded):\n\t\t\treturn Appended{}, nil\n\t\tcase errors.Is(err, journal.ErrTaken):", []string{ofAccess, ofReplica, simulated}},
+	{"a write of unknown outcome is repeated blindly", "internal/replica/access/access.go",
+		"if !unknown {\n", "if unknown || !unknown {\n", []string{ofAccess, ofReplica, simulated}},
+	{"a write that is on its way is said not to have been made", "internal/replica/queue.go",
+		"if p.withdraw() {\n\t\treturn mvcc.Result{}, errors.Join(ErrUnavailable, cause)", "if p.withdraw(); true {\n\t\treturn mvcc.Result{}, errors.Join(ErrUnavailable, cause)", []string{ofReplica, simulated}},
+	{"a write without an answer is said not to have been made", "internal/replica/batch.go",
+		"p.resolve(mvcc.Result{}, ErrUnknown)", "p.resolve(mvcc.Result{}, ErrUnavailable)", []string{ofReplica, simulated}},
+	{"somebody else's record with this writer's ID counts as its own", "internal/replica/window.go",
+		"b.kind == h.Kind && bytes.Equal(b.body, body)", "b.kind == h.Kind && (true || bytes.Equal(b.body, body))", []string{ofReplica}},
+	{"more batches are in flight than replicas remember", "internal/replica/window.go",
+		"if w.number+1-n >= mvcc.BatchWindow {", "if w.number+1-n >= 100*mvcc.BatchWindow {", []string{ofReplica}},
+
+	// Exactly once.
+	{"a batch is carried out twice", "internal/mvcc/writers.go",
+		"if w.seen[b.Number%BatchWindow/64]&(1<<(b.Number%64)) != 0 {", "if false {", []string{ofState, simulated}},
+	{"a batch that comes too late is carried out", "internal/mvcc/writers.go",
+		"if b.Number == 0 || b.Number+BatchWindow <= w.max {", "if b.Number == 0 {", []string{ofState}},
+	{"writers are remembered for ever", "internal/mvcc/writers.go",
+		"if w.last+writerSpan < slot {", "if w.last+writerSpan < slot && false {", []string{ofState}},
+
+	// No fork.
+	{"a record of another history is taken", "internal/record/chain.go",
+		"case h.AnchorChain != c.ring[h.Anchor%AnchorSpan]:", "case h.AnchorChain != c.ring[h.Anchor%AnchorSpan] && false:", []string{ofRecord, ofReplica}},
+	{"a record is taken whose writer had seen more", "internal/record/chain.go",
+		"case h.Anchor > c.slot:", "case h.Anchor > c.slot+1<<20:", []string{ofRecord, ofReplica}},
+	{"a record of another journal is taken", "internal/record/chain.go",
+		"case h.Journal != id:", "case h.Journal != id && h.Anchor == 0:", []string{ofRecord, ofReplica}},
+	{"a record's checksum is not looked at", "internal/record/record.go",
+		"if crc32.Checksum(b[:end], castagnoli) != binary.LittleEndian.Uint32(b[end:]) {", "if len(b[:end]) < 0 {", []string{ofRecord}},
+	{"an empty slot is filled that had been held", "internal/replica/reads.go",
+		"if err := l.access.NeverHeld(l.ctx, slot, nearby); err != nil {", "if err := error(nil); err != nil {", []string{ofReplica}},
+	{"the journal ends at a slot that had been held, for a server that starts", "internal/replica/reads.go",
+		"err = r.access.NeverHeld(ctx, end, r.info.Depth)", "err = nil", []string{ofReplica}},
+
+	// Reads.
+	{"a linearizable read is answered from memory", "internal/etcdapi/kv.go",
+		"if serializable || s.cfg.SessionReads {", "if serializable || s.cfg.SessionReads || ctx != nil {", []string{ofEtcd}},
+	{"a Read answers a question that was asked after it began", "internal/replica/reads.go",
+		"f.asked.answer()\n", "f.asked.answer()\n\tl.index.take().answer()\n", []string{ofReplica, simulated}},
+	{"a linearizable read is answered before the tail is reached", "internal/replica/reads.go",
+		"if r.behind {\n\t\tif f.asked != nil {\n\t\t\tr.asking = f.asked.with(r.asking)\n\t\t}", "if r.behind {\n\t\tf.asked.answer()", []string{ofReplica, simulated}},
+	{"answers are given before the state can be read", "internal/replica/apply.go",
+		"l.hub.publish(l.state.View(), l.state.ChangesSince(before))\n", "defer l.hub.publish(l.state.View(), l.state.ChangesSince(before))\n", []string{ofReplica, ofEtcd, simulated}},
+
+	// Watches.
+	{"progress overtakes events", "internal/etcdapi/watch.go",
+		"if err == nil && ws.asked && ws.behind.size == 0 {", "if err == nil && ws.asked {", []string{ofEtcd}},
+	{"progress is ahead of a watch that begins later", "internal/etcdapi/watch.go",
+		"if w.progress && w.quiet && w.start <= view.Revision() {", "if w.progress && w.quiet {", []string{ofEtcd}},
+	{"a revision is split between two answers", "internal/etcdapi/watch.go",
+		" || n > 0 && changes[n].KV.Mod == changes[n-1].KV.Mod)", ")", []string{ofEtcd}},
+	{"a watch that catches up leaves out a change", "internal/etcdapi/watch.go",
+		"upTo = changes[n].KV.Mod - 1", "upTo = changes[n].KV.Mod", []string{ofEtcd}},
+	{"a watch sees a change twice", "internal/etcdapi/watch.go",
+		"w.next = rev + 1\n\t\tws.live.add(w)", "w.next, w.behind = rev, true\n\t\tws.behind.add(w)", []string{ofEtcd}},
+	{"a watch begins before what was compacted, and is not told", "internal/etcdapi/watch.go",
+		"if w.next < view.Compacted() {", "if w.next < view.Compacted() && w.next == 0 {", []string{ofEtcd}},
+	{"a feed forgets a change that was not taken", "internal/replica/feed.go",
+		"if f.first == 0 {\n\t\tf.first = rev", "if f.first = rev; true {", []string{ofReplica, ofEtcd, simulated}},
+
+	// The state.
+	{"an old expiry ends a lease that was renewed", "internal/mvcc/state.go",
+		"l != nil && l.since == r.Since {", "l != nil {", []string{ofState, ofReplica}},
+	{"a key is put under a lease that is not there", "internal/mvcc/state.go",
+		"if op.Lease != 0 && s.leases[op.Lease] == nil {", "if op.Lease < 0 {", []string{ofState, ofEtcd}},
+	{"a key is put twice in a transaction", "internal/mvcc/state.go",
+		"if len(ops) > 1 && changesTwice(ops) {", "if len(ops) < 0 && changesTwice(ops) {", []string{ofState, ofEtcd}},
+	{"compaction removes a live key", "internal/mvcc/state.go",
+		"if !kv.Live() && s.keys.Root().Get(kv.Key) == kv {", "if s.keys.Root().Get(kv.Key) == kv {", []string{ofState}},
+	{"a version is not counted", "internal/mvcc/state.go",
+		"kv.Create, kv.Version = prev.Create, prev.Version+1", "kv.Create, kv.Version = prev.Create, prev.Version", []string{ofState}},
+	{"a snapshot is taken as it is, whatever its hash", "internal/snapshot/load.go",
+		"hex.EncodeToString(out.Hash[:]) != m.Hash {", "hex.EncodeToString(out.Hash[:]) == \"\" {", []string{ofShot, ofReplica}},
+
+	// Leases.
+	{"a lease that is granted again keeps its old deadline", "internal/replica/lease/lease.go",
+		"case !ok || s.since != since:", "case !ok:", []string{ofLease, ofReplica}},
+	{"a lease ends five seconds early", "internal/replica/lease/lease.go",
+		"!now.Before(s.deadline.Add(s.standby))", "!now.Before(s.deadline.Add(s.standby - 5*time.Second))", []string{ofLease, ofReplica}},
+
+	// Trimming.
+	{"records are deleted although no other server has the snapshot's state", "internal/replica/trim.go",
+		"if !ok || !l.agreement.Trusted(oldest.slot, l.alone()) {", "if !ok {", []string{ofReplica}},
+	{"records are deleted although the snapshot cannot be read", "internal/replica/trim.go",
+		"if err == nil {\n\t\t\t\t// Records", "if err == nil || l.ctx.Err() == nil {\n\t\t\t\t// Records", []string{ofReplica}},
+
+	// A file.
+	{"a record is not synced to the disk", "internal/journal/filelog/segment/tail.go",
+		"if err := s.file.Sync(); err != nil {\n\t\tt.Suspect = true\n\t\treturn err\n\t}", "", []string{ofSegment, ofFile}},
+	{"after a sync that failed, writes go on", "internal/journal/filelog/segment/tail.go",
+		"if err := s.file.Sync(); err != nil {\n\t\tt.Suspect = true\n", "if err := s.file.Sync(); err != nil {\n", []string{ofSegment, ofFile}},
+	{"a folder is not synced after a file was renamed in it", "internal/journal/filelog/disk/disk.go",
+		"return fs.SyncDir(filepath.Dir(path))", "_ = filepath.Dir(path)\n\treturn nil", []string{ofFile}},
+	{"a journal is closed without a note of its last slot", "internal/journal/filelog/log.go",
+		"return l.writeMeta(l.view.floor, l.view.last())\n}\n", "return nil\n}\n", []string{ofFile}},
+	{"the checksum of a stored frame is not looked at", "internal/journal/filelog/segment/frame.go",
+		"if f.crc != crc32.Checksum(payload, castagnoli) || ", "if ", []string{ofSegment, ofFile}},
+
+	// A database.
+	{"a slot of the database is written over", "internal/journal/sqllog/slots.go",
+		"FROM {meta} WHERE floor <= $1::INT8\n\tON CONFLICT (slot) DO NOTHING`", "FROM {meta} WHERE floor <= $1::INT8\n\tON CONFLICT (slot) DO UPDATE SET record = excluded.record`", []string{ofSQL}},
+	{"a slot of the database is filled that was trimmed", "internal/journal/sqllog/slots.go",
+		"FROM {meta} WHERE floor <= $1::INT8\n\tON CONFLICT", "FROM {meta} WHERE floor <= floor\n\tON CONFLICT", []string{ofSQL}},
+	{"statements are not serializable", "internal/journal/sqllog/database.go",
+		`"serializable"`, `"read committed"`, []string{ofSQL}},
+}
