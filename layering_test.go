@@ -72,7 +72,7 @@ var rules = []rule{
 	{"internal/journal/natslog/embedded", "runs a server for the driver; stores nothing itself", []string{"internal/journal/natslog", "internal/privatefile"}, []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2/server"}},
 	{"internal/journal/natslog/natstest", "servers for tests; knows no journal", nil, []string{"github.com/nats-io/nats-server/v2/server"}},
 	{"internal/journal/s3log/s3test", "a store for tests; knows no journal", nil, []string{"github.com/johannesboyne/gofakes3", "github.com/johannesboyne/gofakes3/backend/s3mem"}},
-	{"internal/mutants", "changes the text of rooms, and knows none of them", nil, []string{"golang.org/x/sync/..."}},
+	{"internal/mutants", "changes the text of rooms, and knows none of them", []string{"internal/privatefile"}, []string{"golang.org/x/sync/..."}},
 	{"internal/sim", "runs replicas on a journal that goes wrong; only tests use it",
 		[]string{"internal/journal", "internal/journal/faultlog", "internal/mvcc", "internal/notify", "internal/replica", "internal/snapshot"}, []string{"golang.org/x/sync/..."}},
 	{"internal/sim/replay", "runs the tests of internal/sim on another machine", nil, []string{"github.com/tetratelabs/wazero/...", "golang.org/x/sync/..."}},

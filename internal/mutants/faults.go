@@ -10,7 +10,9 @@ const (
 	ofEtcd    = "./internal/etcdapi"
 	ofFile    = "./internal/journal/filelog"
 	ofSegment = "./internal/journal/filelog/segment"
-	ofS3      = "./internal/journal/s3log"
+	ofObjects = "./internal/journal/objectlog"
+	ofS3      = "./internal/journal/s3log/..."
+	ofStores  = "./internal/sim/stores"
 	ofSQL     = "./internal/journal/sqllog"
 	ofShot    = "./internal/snapshot"
 	simulated = "./internal/sim -seeds=300"
@@ -124,6 +126,24 @@ var faults = []fault{
 		"return l.writeMeta(l.view.floor, l.view.last())\n}\n", "return nil\n}\n", []string{ofFile}},
 	{"the checksum of a stored frame is not looked at", "internal/journal/filelog/segment/frame.go",
 		"if f.crc != crc32.Checksum(payload, castagnoli) || ", "if ", []string{ofSegment, ofFile}},
+
+	// A bucket.
+	{"a refused PUT counts as another's record, and nobody looks", "internal/journal/objectlog/append.go",
+		"if !bucket.Passing(err) && !errors.Is(err, bucket.ErrExists) {", "if errors.Is(err, bucket.ErrExists) {\n\t\t\treturn journal.ErrTaken\n\t\t}\n\t\tif !bucket.Passing(err) {", []string{ofObjects}},
+	{"a record counts as stored in a slot that may have been trimmed", "internal/journal/objectlog/append.go",
+		"if err := l.floors.vouch(ctx, slot, at, at); err != nil {\n\t\treturn trimmedMeanwhile(err)\n\t}\n\tl.tail.held(slot)\n\treturn nil", "l.tail.held(slot)\n\treturn nil", []string{ofObjects, ofStores}},
+	{"a PUT writes over what is there", "internal/journal/s3log/s3bucket/requests.go",
+		"\t\tIfNoneMatch: ifNoneMatch,\n", "", []string{ofObjects, ofS3}},
+	{"the SDK repeats requests by itself", "internal/journal/s3log/s3bucket/bucket.go",
+		"\t\to.Retryer = aws.NopRetryer{} // the caller", "\t\to.RetryMaxAttempts = 3 // the caller", []string{ofObjects, ofS3}},
+	{"a machine that slept signs as if it had not", "internal/journal/s3log/s3bucket/bucket.go",
+		"o.DisableClockSkewCorrection = true", "o.DisableClockSkewCorrection = false", []string{ofObjects, ofS3}},
+	{"what is read may have been trimmed", "internal/journal/objectlog/read.go",
+		"look.Wait()\n\tif err == nil {\n\t\terr = l.floors.vouch(ctx, from, oldest, newest)\n\t}", "look.Wait()\n\t_, _ = oldest, newest", []string{ofObjects, ofStores}},
+	{"slots are deleted as soon as they are given up", "internal/journal/objectlog/trim.go",
+		"min(before, ripe), math.MaxInt)", "max(before, ripe), math.MaxInt)", []string{ofObjects, ofStores}},
+	{"records go further ahead of the tail than readers look", "internal/journal/objectlog/append.go",
+		"if slot <= depth || slot-depth <= l.tail.known() {", "if slot > 0 {", []string{ofObjects}},
 
 	// A database.
 	{"a slot of the database is written over", "internal/journal/sqllog/slots.go",

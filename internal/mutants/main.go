@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 func main() {
@@ -151,7 +153,7 @@ func (m *fault) overlay(root, dir string) (file string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return file, errors.Join(os.WriteFile(other, []byte(changed), 0o600), os.WriteFile(file, replace, 0o600))
+	return file, errors.Join(privatefile.Write(other, []byte(changed)), privatefile.Write(file, replace))
 }
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
