@@ -1,13 +1,23 @@
 package controlplane
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -48,6 +58,152 @@ func TestSlowBodiesHoldNoPlaces(t *testing.T) {
 		if err != nil {
 			t.Errorf("another user, while bodies are slow: %v", err)
 		}
+	}
+}
+
+// TestUnreadAnswersHoldNoPlaces: an ordinary user asks for many long lists and reads none of
+// them, over HTTP/1.1 and over HTTP/2 with a window of no byte. While answers are held up,
+// and further lists wait, another ordinary user's requests are served at the first attempt.
+func TestUnreadAnswersHoldNoPlaces(t *testing.T) {
+	s := startTest(t, childSettings{Addresses: []string{testEtcd(t, "127.0.0.1:0")}, ServerID: "a", LeaderElection: fast})
+	ns := namespace(t, s)
+	eve := s.ordinaryUser(t, ns, "eve")
+	client := s.clientOf(t, s.ordinaryUser(t, ns, "dave"))
+	until(t, "dave may write", func(ctx context.Context) (bool, error) {
+		_, err := client.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "before-"}}, metav1.CreateOptions{})
+		return err == nil, nil
+	})
+	s.fillWith(t, ns, 1000, 16<<10) // a list of 1,000 objects takes ten seats, and no buffer holds it
+	path := "/api/v1/namespaces/" + ns + "/configmaps"
+	for _, attack := range []struct {
+		name  string
+		begin func(t *testing.T, s *server, path, token string) (finished func() bool)
+	}{{"HTTP/1.1", unreadLists}, {"HTTP/2", unreadStreams}} {
+		t.Run(attack.name, func(t *testing.T) {
+			finished := attack.begin(t, s, path, eve)
+			until(t, "lists wait for seats that others hold", func(ctx context.Context) (bool, error) {
+				metrics, err := s.client.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+				return waiting.Match(metrics), err
+			})
+			for range 3 {
+				err := client.CoreV1().RESTClient().Post().Namespace(ns).Resource("configmaps").MaxRetries(0).
+					Body(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "meanwhile-"}}).Do(t.Context()).Error()
+				if err != nil {
+					t.Errorf("another user, while answers are held up: %v", err)
+				}
+			}
+			if !finished() {
+				t.Error("no answer was still held up: the attack was over before the other user's requests were")
+			}
+		})
+	}
+}
+
+// waiting matches the metric of requests that wait for seats.
+var waiting = regexp.MustCompile(`(?m)^apiserver_flowcontrol_current_inqueue_requests\{.*"workload-low"\} [1-9]`)
+
+// fillWith creates so many ConfigMaps of so many bytes.
+func (s *server) fillWith(t *testing.T, ns string, count, size int) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(8)
+	for i := range count {
+		group.Go(func() error {
+			_, err := s.client.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("large-%d", i)}, Data: map[string]string{"k": strings.Repeat("x", size)},
+			}, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dial opens a connection that takes little before it is read.
+func (s *server) dial(t *testing.T, protocol string) *tls.Conn {
+	t.Helper()
+	from := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) {
+			err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10)
+		}), err)
+	}}
+	c, err := tls.DialWithDialer(&from, "tcp", strings.TrimPrefix(s.config.Host, "https://"), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// unreadLists asks for 200 lists, each on a connection of its own. Finished reads them and
+// says whether one comes whole.
+func unreadLists(t *testing.T, s *server, path, token string) (finished func() bool) {
+	var all []*tls.Conn
+	for range 200 {
+		c := s.dial(t, "http/1.1")
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", path, token)
+		all = append(all, c)
+	}
+	return func() bool {
+		for _, c := range all {
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				continue
+			}
+			if _, err := io.Copy(io.Discard, res.Body); err == nil && res.StatusCode == http.StatusOK {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// unreadStreams asks for 200 lists on two connections, of whose answers it takes no byte.
+// Finished takes them, and says whether one comes whole.
+func unreadStreams(t *testing.T, s *server, path, token string) (finished func() bool) {
+	var all []*http2.Framer
+	for range 2 {
+		c := s.dial(t, "h2")
+		fmt.Fprint(c, http2.ClientPreface)
+		f := http2.NewFramer(c, c)
+		must(t, f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+		var block bytes.Buffer
+		for i := range 100 {
+			block.Reset()
+			h := hpack.NewEncoder(&block)
+			h.SetMaxDynamicTableSizeLimit(0)
+			for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "x"}, {":path", path}, {"authorization", "Bearer " + token}} {
+				must(t, h.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true}))
+			}
+			must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}))
+		}
+		all = append(all, f)
+	}
+	return func() bool {
+		for _, f := range all {
+			must(t, f.WriteWindowUpdate(0, 1<<30))
+			must(t, f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}))
+			received := map[uint32]int{} // bytes, by stream
+			for frame, err := f.ReadFrame(); err == nil; frame, err = f.ReadFrame() {
+				data, ok := frame.(*http2.DataFrame)
+				if !ok {
+					continue
+				}
+				received[data.StreamID] += len(data.Data())
+				if data.StreamEnded() && received[data.StreamID] > 1<<20 { // not a refusal
+					return true
+				}
+			}
+		}
+		return false
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
