@@ -61,6 +61,12 @@ var pages = map[string]page{
 		{starts: "xb fsck", runs: true},
 		{starts: "xb journal dump", runs: true},
 	}},
+	"docs/aws.md": {given: "export PATH=$PWD/bin:$PATH", blocks: []block{
+		{starts: "aws --profile owner", skipped: aws},
+		{starts: "xb server --journal", skipped: aws},
+		{starts: "xb server --journal", skipped: aws},
+		{starts: "xb aws policy", runs: true},
+	}},
 	"docs/gateway.md": {given: "export PATH=$PWD/bin:$PATH", blocks: []block{
 		{starts: "xb server --data-dir one", serves: "Serving at"},
 		{starts: "export KUBECONFIG=~/", runs: true},
@@ -119,6 +125,8 @@ END`,
 		},
 	},
 }
+
+const aws = "needs two accounts of AWS"
 
 const clusters = "needs two clusters with Services, nodes and pods: test/servicesync has some"
 

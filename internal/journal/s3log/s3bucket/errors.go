@@ -32,11 +32,11 @@ func passing(err error) bool {
 		status == http.StatusTooManyRequests || status == http.StatusConflict
 }
 
-// answered makes of the SDK's error one that says what happened, to what, and
-// what to do. If an object is not there, that is ErrAbsent; if a request was cut
+// answered makes of the SDK's error about the objects of that name one that says what
+// happened, to what, and what to do. If an object is not there, that is ErrAbsent; if a request was cut
 // off because the caller's context ended or the bucket was closed, it is the
 // error of that.
-func (s *Store) answered(ctx context.Context, err error) error {
+func (s *Store) answered(ctx context.Context, name string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -47,7 +47,7 @@ func (s *Store) answered(ctx context.Context, err error) error {
 			return err
 		}
 	}
-	return bucket.Failure(kinds[statusOf(err)], passing(err), err, s.cfg.explain(err))
+	return bucket.Failure(kinds[statusOf(err)], passing(err), err, s.cfg.explain(name, err))
 }
 
 // statusOf is the HTTP status of the answer, 0 if none came.

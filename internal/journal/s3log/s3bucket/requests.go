@@ -39,7 +39,7 @@ func (s *Store) put(ctx context.Context, name string, body []byte, ifNoneMatch *
 		IfNoneMatch: ifNoneMatch,
 	})
 	if err != nil {
-		return at, s.answered(ctx, err)
+		return at, s.answered(ctx, name, err)
 	}
 	return dateOf(out.ResultMetadata), nil
 }
@@ -53,7 +53,7 @@ func (s *Store) Get(ctx context.Context, name string, most int64) (data []byte, 
 		Key:    aws.String(s.prefix.Key(name)),
 	})
 	if err != nil {
-		return nil, dateOfError(err), s.answered(ctx, err)
+		return nil, dateOfError(err), s.answered(ctx, name, err)
 	}
 	defer out.Body.Close()
 	at = dateOf(out.ResultMetadata)
@@ -61,7 +61,7 @@ func (s *Store) Get(ctx context.Context, name string, most int64) (data []byte, 
 	expect(length)
 	data, err = bucket.ReadBody(out.Body, name, length, most)
 	if err != nil && !errors.Is(err, bucket.ErrTooLong) {
-		err = s.answered(ctx, err)
+		err = s.answered(ctx, name, err)
 	}
 	return data, at, err
 }
@@ -76,7 +76,7 @@ func (s *Store) Exists(ctx context.Context, name string) (bool, error) {
 		Key:    aws.String(s.prefix.Key(name)),
 		Range:  aws.String("bytes=0-0"),
 	})
-	switch err := s.answered(ctx, err); {
+	switch err := s.answered(ctx, name, err); {
 	case err == nil:
 		return true, out.Body.Close()
 	case errors.Is(err, bucket.ErrAbsent):
@@ -96,7 +96,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		Bucket: &s.cfg.Bucket,
 		Key:    aws.String(s.prefix.Key(name)),
 	})
-	if err := s.answered(ctx, err); !errors.Is(err, bucket.ErrAbsent) {
+	if err := s.answered(ctx, name, err); !errors.Is(err, bucket.ErrAbsent) {
 		return err
 	}
 	return nil
@@ -119,7 +119,7 @@ func (s *Store) List(ctx context.Context, prefix, start, next string) (bucket.Pa
 	}
 	out, err := s.client.ListObjectsV2(ctx, in)
 	if err != nil {
-		return bucket.Page{}, s.answered(ctx, err)
+		return bucket.Page{}, s.answered(ctx, prefix, err)
 	}
 	page := bucket.Page{At: dateOf(out.ResultMetadata), Objects: make([]bucket.Object, len(out.Contents))}
 	for i, object := range out.Contents {
