@@ -9,6 +9,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
+	"github.com/xbernetes/xbernetes/internal/journal/gcslog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/journal/natslog"
 	"github.com/xbernetes/xbernetes/internal/journal/natslog/embedded"
@@ -63,6 +64,19 @@ var drivers = []driver{
 		},
 		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
 			return openS3(ctx, u, log, true)
+		},
+	},
+	{
+		scheme: "gs", form: "gs://BUCKET/PREFIX", more: "?endpoint=…&anonymous=…", remote: true,
+		check: func(u *url.URL) error {
+			_, err := gcslog.ParseURL(u)
+			return err
+		},
+		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
+			return openGCS(ctx, u, opts.log, false)
+		},
+		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
+			return openGCS(ctx, u, log, true)
 		},
 	},
 	{
@@ -125,6 +139,15 @@ func openS3(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (j
 	}
 	cfg.Logger, cfg.ReadOnly = log, readOnly
 	return s3log.Open(ctx, cfg)
+}
+
+func openGCS(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (journal.Store, error) {
+	cfg, err := gcslog.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logger, cfg.ReadOnly = log, readOnly
+	return gcslog.Open(ctx, cfg)
 }
 
 func openSQL(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (journal.Store, error) {

@@ -87,12 +87,18 @@ func (p *probe) get(ctx context.Context, name string) (data []byte, err error) {
 	return data, err
 }
 
+// createAttempts is how often create sends its request at most, within some three
+// seconds: Google's stores refuse more than one write a second to one object.
+const createAttempts = 10
+
 // create creates the object of that name.
 func (p *probe) create(ctx context.Context, name, text string) error {
-	return p.bucket.Again(ctx, func() error {
+	for n := 1; ; n++ {
 		_, err := p.bucket.Create(ctx, name, []byte(text))
-		return err
-	})
+		if err == nil || !bucket.Passing(err) || n == createAttempts || bucket.Between.Pause(ctx, n) != nil {
+			return err
+		}
+	}
 }
 
 // race is what the writers of one key were told.

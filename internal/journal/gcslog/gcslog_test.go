@@ -1,0 +1,296 @@
+package gcslog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fsouza/fake-gcs-server/fakestorage"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/journaltest"
+	"github.com/xbernetes/xbernetes/internal/journal/objectlog/bucket"
+	"github.com/xbernetes/xbernetes/internal/journal/objectlog/buckettest"
+	"github.com/xbernetes/xbernetes/internal/journal/objectlog/objecttest"
+)
+
+const testBucket = "journals"
+
+// fake is a store in memory.
+func fake(t testing.TB) http.Handler {
+	server, err := fakestorage.NewServerWithOptions(fakestorage.Options{Scheme: "http", Host: "127.0.0.1", Writer: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	server.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: testBucket})
+	return objecttest.Forward(t, server.URL())
+}
+
+// serve runs handler until the test ends, and returns a Config for it.
+func serve(t testing.TB, handler http.Handler) Config {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return Config{Bucket: testBucket, Prefix: "some/where", Endpoint: server.URL, Anonymous: true}
+}
+
+// dialect is what faults need to know of Google's JSON API.
+var dialect = objecttest.Dialect{
+	Call: func(r *http.Request) (method, key string) {
+		switch {
+		case r.Method == http.MethodPost:
+			return http.MethodPut, "/" + r.URL.Query().Get("name")
+		case r.URL.Query().Has("prefix"):
+			return r.Method, r.URL.Query().Get("prefix")
+		}
+		_, key, _ = strings.Cut(r.URL.Path, "/o/")
+		return r.Method, "/" + key
+	},
+	Answer: func(w http.ResponseWriter, kind objecttest.Fault) {
+		switch kind {
+		case objecttest.Busy:
+			refuse(w, http.StatusTooManyRequests, "rateLimitExceeded")
+		case objecttest.SlowDown:
+			refuse(w, http.StatusServiceUnavailable, "backendError")
+		default:
+			refuse(w, http.StatusInternalServerError, "internalError")
+		}
+	},
+}
+
+// refuse answers with an error as Google's JSON API gives it.
+func refuse(w http.ResponseWriter, status int, reason string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"error":{"code":%d,"message":"by the test","errors":[{"reason":%q}]}}`, status, reason)
+}
+
+func fixture(cfg Config) journaltest.Fixture {
+	return journaltest.Fixture{Open: func(ctx context.Context) (journal.Store, error) { return Open(ctx, cfg) }}
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	buckettest.Run(t, func(t *testing.T) bucket.Store { return opened(t, serve(t, fake(t))) })
+}
+
+func TestJournal(t *testing.T) {
+	t.Parallel()
+	journaltest.Run(t, func(t *testing.T) journaltest.Fixture { return fixture(serve(t, objecttest.Hasty(fake(t)))) })
+}
+
+func TestJournalWithFaults(t *testing.T) {
+	t.Parallel()
+	var seed atomic.Uint64
+	journaltest.Run(t, func(t *testing.T) journaltest.Fixture {
+		plan := objecttest.Sometimes(seed.Add(1), 0.15, dialect)
+		return fixture(serve(t, objecttest.NewFaults(objecttest.Hasty(fake(t)), dialect, plan)))
+	})
+}
+
+func opened(t testing.TB, cfg Config) *store {
+	t.Helper()
+	s, err := open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestCreateIsSentOnce: a Create whose answer is lost, or blames the store, is not
+// sent again by the SDK, whatever happened to it: the second one would look lost.
+func TestCreateIsSentOnce(t *testing.T) {
+	for kind := objecttest.Busy; kind <= objecttest.SilentApplied; kind++ {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			f := objecttest.NewFaults(fake(t), dialect, func(*http.Request) objecttest.Fault { return kind })
+			cfg := serve(t, f)
+			cfg.RequestTimeout = time.Second
+			_, err := opened(t, cfg).Create(t.Context(), "a", []byte("x"))
+			if !bucket.Passing(err) || errors.Is(err, bucket.ErrExists) || errors.Is(err, bucket.ErrConflict) {
+				t.Errorf("Create = %v, want an unknown outcome that may be tried again", err)
+			}
+			if puts := f.Count(http.MethodPut); puts != 1 {
+				t.Errorf("%d uploads were sent, want 1", puts)
+			}
+		})
+	}
+}
+
+// TestAppendUnderFault: whatever happens to the first uploads, an Append ends stored,
+// and stored once.
+func TestAppendUnderFault(t *testing.T) {
+	for kind := objecttest.Busy; kind <= objecttest.SilentApplied; kind++ {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			f := objecttest.NewFaults(fake(t), dialect, nil)
+			cfg := serve(t, f)
+			cfg.RequestTimeout = time.Second
+			l, err := Open(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			var met atomic.Bool
+			f.Plan = func(r *http.Request) objecttest.Fault {
+				if method, key := dialect.Call(r); method == http.MethodPut && strings.Contains(key, "/journal/") && met.CompareAndSwap(false, true) {
+					return kind
+				}
+				return objecttest.Pass
+			}
+			if err := l.Append(t.Context(), 1, []byte("one")); err != nil {
+				t.Fatalf("Append = %v, want nil", err)
+			}
+			if err := l.Append(t.Context(), 1, []byte("other")); !errors.Is(err, journal.ErrTaken) {
+				t.Errorf("Append over it = %v, want ErrTaken", err)
+			}
+			if recs, err := l.Read(t.Context(), 1, 5); err != nil || len(recs) != 1 || string(recs[0]) != "one" {
+				t.Errorf("Read = %q, %v", recs, err)
+			}
+		})
+	}
+}
+
+// TestUploadsAreChecked: the store is told the checksum of what it is sent, so that
+// bytes that were altered on the way are refused.
+func TestUploadsAreChecked(t *testing.T) {
+	store := fake(t)
+	cfg := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				return
+			}
+			r.Body = io.NopCloser(strings.NewReader(strings.Replace(string(body), "payload", "paxload", 1)))
+		}
+		store.ServeHTTP(w, r)
+	}))
+	s := opened(t, cfg)
+	if _, err := s.Create(t.Context(), "a", []byte("the payload")); err == nil {
+		t.Error("Create of bytes that were altered on the way = nil")
+	}
+	if held, err := s.Exists(t.Context(), "a"); held || err != nil {
+		t.Errorf("Exists = %v, %v; want that nothing was stored", held, err)
+	}
+}
+
+// TestOpenRefuses: what is wrong gets one sentence that names it and says what to do.
+func TestOpenRefuses(t *testing.T) {
+	answers := func(status int, reason string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, status, reason) })
+	}
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<!DOCTYPE html><title>Sign in</title>")
+	})
+	undated := fake(t)
+	for name, test := range map[string]struct {
+		store http.Handler
+		spoil func(*Config)
+		want  string
+	}{
+		"no bucket":       {fake(t), func(c *Config) { c.Bucket = "missing" }, `bucket "missing" does not exist at http://127.0.0.1`},
+		"bad prefix":      {fake(t), func(c *Config) { c.Prefix = "a/../b" }, `prefix "a/../b" is not valid`},
+		"denied":          {answers(403, "forbidden"), nil, "access to gs://journals/some/where is denied by http://127.0.0.1"},
+		"retention":       {answers(403, "retentionPolicyNotMet"), nil, "remove the bucket's retention policy"},
+		"wrong token":     {answers(401, "authError"), nil, "does not accept the credentials"},
+		"overloaded":      {answers(503, "backendError"), nil, "answered 503 backendError; the store is overloaded or in trouble, try again"},
+		"too often":       {answers(403, "rateLimitExceeded"), nil, "asked too often"},
+		"a web page":      {page, nil, "is no Google Cloud Storage: it answers with a web page"},
+		"no date":         {http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { undated.ServeHTTP(dateless{w}, r) }), nil, "carry no Date"},
+		"nothing to read": {fake(t), func(c *Config) { c.ReadOnly = true }, "there is no journal at gs://journals/some/where"},
+		"in clear text":   {fake(t), func(c *Config) { c.Endpoint, c.Anonymous = "http://store.example", false }, "would get credentials in clear text"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := serve(t, test.store)
+			if test.spoil != nil {
+				test.spoil(&cfg)
+			}
+			_, err := Open(t.Context(), cfg)
+			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("Open = %v, want it to say %q in one line", err, test.want)
+			}
+		})
+	}
+}
+
+// dateless is an answer without a Date.
+type dateless struct{ http.ResponseWriter }
+
+func (d dateless) WriteHeader(status int) {
+	d.Header()["Date"] = nil
+	d.ResponseWriter.WriteHeader(status)
+}
+
+// TestProbeRefuses: a store that ignores the condition is refused.
+func TestProbeRefuses(t *testing.T) {
+	store := fake(t)
+	_, err := Open(t.Context(), serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		query.Del("ifGenerationMatch")
+		r.URL.RawQuery = query.Encode()
+		store.ServeHTTP(w, r)
+	})))
+	if !errors.Is(err, bucket.ErrUnfit) || !strings.Contains(err.Error(), "ifGenerationMatch=0") {
+		t.Errorf("Open = %v, want a refusal that names the promise", err)
+	}
+}
+
+// TestNoCredentials: without any, there is a sentence.
+func TestNoCredentials(t *testing.T) {
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+	_, err := Open(t.Context(), Config{Bucket: testBucket})
+	if err == nil || !strings.Contains(err.Error(), "no credentials for Google Cloud Storage") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("Open = %v", err)
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for raw, want := range map[string]Config{
+		"gs://bucket":         {Bucket: "bucket"},
+		"gs://my_bucket/a/b/": {Bucket: "my_bucket", Prefix: "a/b"},
+		"gs://bucket/p?endpoint=http://127.0.0.1:4443&anonymous=true": {Bucket: "bucket", Prefix: "p", Endpoint: "http://127.0.0.1:4443", Anonymous: true},
+	} {
+		got, err := ParseURL(parse(t, raw))
+		if err != nil || got != want {
+			t.Errorf("ParseURL(%s) = %+v, %v; want %+v", raw, got, err, want)
+		}
+	}
+	for raw, want := range map[string]string{
+		"s3://bucket/p":                         `has the scheme "s3"`,
+		"gs:///p":                               `bucket name "" is not valid`,
+		"gs://googles/p":                        "is not valid",
+		"gs://me:hunter2@bucket/p":              "carries credentials",
+		"gs://bucket/p?access_token=hunter2":    "looks like a secret",
+		"gs://bucket/p?project=x":               `unknown parameter "project"`,
+		"gs://bucket/p?anonymous=perhaps":       `anonymous="perhaps"`,
+		"gs://bucket/p?endpoint=":               "must give endpoint once",
+		"gs://bucket/p?endpoint=http://a.b":     "credentials in clear text",
+		"gs://bucket/p?endpoint=https://a/path": "has more than a host",
+		"gs://bucket/p#x":                       "malformed",
+		"gs://bucket/a//b":                      `prefix "a//b" is not valid`,
+	} {
+		_, err := ParseURL(parse(t, raw))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("ParseURL(%s) = %v, want it to say %q", raw, err, want)
+		}
+	}
+}
+
+func parse(t *testing.T, raw string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
