@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/xbernetes/xbernetes/internal/announce"
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
 	"github.com/xbernetes/xbernetes/internal/gauges"
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -35,6 +36,8 @@ type engineFlags struct {
 	trim    string
 	poll    time.Duration
 	etcd    etcdListenFlags
+
+	name, account string // that the server announces
 }
 
 func (f *engineFlags) register(cmd *cobra.Command) {
@@ -42,6 +45,7 @@ func (f *engineFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.journal, "journal", f.journal, journalHelp())
 	fs.StringVar(&f.reads, "reads", "linearizable", "linearizable: a read sees every write acknowledged anywhere before it, at the price of a question to the journal; session: it sees what this server has acknowledged or shown, and goes on when the journal is away")
 	fs.StringVar(&f.trim, "trim", "auto", "delete the records that the last two snapshots stand for: auto (of a journal that one server has to itself), always (this account owns the bucket; give it to no other), never")
+	fs.StringVar(&f.account, "account", "", "what to call the account that this server runs in, in xb status and metrics")
 	oneOf(cmd, "reads", "linearizable", "session")
 	oneOf(cmd, "trim", "auto", "always", "never")
 	fs.DurationVar(&f.poll, "poll-interval", 100*time.Millisecond, "how often a busy server asks the journal for records of other servers; an idle one asks ten times less often")
@@ -125,6 +129,7 @@ func (f *etcdListenFlags) tls() (*tls.Config, error) {
 // engine is a journal with a replica and the etcd API over it.
 type engine struct {
 	journal   string // its URL
+	log       *slog.Logger
 	store     openJournal
 	replica   *replica.Replica
 	api       *etcdapi.Server
@@ -132,6 +137,8 @@ type engine struct {
 
 	lis    net.Listener // of --etcd-listen, or nil
 	lisTLS *tls.Config
+
+	name, account string // that the server announces; may be empty
 }
 
 // openEngine checks the flags, takes the port, and opens the journal, in that
@@ -146,7 +153,12 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 	if f.poll < time.Millisecond {
 		return nil, fmt.Errorf("--poll-interval is %v; want 1ms or more", f.poll)
 	}
-	e := &engine{journal: f.journal, inProcess: etcdapi.ListenInProcess()}
+	for flag, value := range map[string]string{"name": f.name, "account": f.account} {
+		if err := announce.CheckName(value); value != "" && err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+	}
+	e := &engine{journal: f.journal, name: f.name, account: f.account, log: log, inProcess: etcdapi.ListenInProcess()}
 	cfg := etcdapi.Config{Logger: log, SessionReads: f.reads == "session"}
 	var err error
 	if f.etcd.listen != "" {
@@ -174,7 +186,22 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 func (e *engine) collector() prometheus.Collector {
 	return gauges.New(gauges.Server{Replica: e.replica, API: e.api, Labels: prometheus.Labels{
 		"journal": e.replica.Journal().ID.String(), "writer": fmt.Sprintf("%016x", uint64(e.replica.Writer())), "version": version,
+		"name": e.name, "account": e.account,
 	}})
+}
+
+// announce tells, beside the journal, which server this is: people see its name where
+// they would see its ID as a writer. If that fails, they see the ID.
+func (e *engine) announce(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	s := announce.Server{Writer: e.replica.Writer(), Name: name, Account: e.account, Started: time.Now()}
+	if announce.CheckName(version) == nil {
+		s.Version = version
+	}
+	if err := announce.Put(ctx, e.store, s); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, journal.ErrClosed) {
+		e.log.Warn("this server could not announce itself; xb status shows it without a name", "error", err)
+	}
 }
 
 // close lets go of what openEngine took, if run is not called.

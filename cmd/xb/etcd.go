@@ -41,6 +41,7 @@ who started xb alone.`,
 	f.register(cmd)
 	cmd.Flags().StringVar(&f.etcd.listen, "listen", "127.0.0.1:2379", "where to serve: unix:///PATH, for this user alone, or HOST:PORT, with http:// or https:// before it or not; without the three files below HOST must be a loopback address, and every user of this machine then has full control")
 	f.etcd.register(cmd.Flags(), "")
+	cmd.Flags().StringVar(&f.name, "name", "", "what to call this server, in xb status and metrics; without it, it does not announce itself beside the journal")
 	cmd.Flags().StringVar(&m.listen, "listen-metrics", "", "where to serve /metrics and /health over HTTP, HOST:PORT; empty is nowhere")
 	cmd.Flags().StringVar(&m.token, "metrics-token", "", "file with the token that /metrics asks for, of whoever is not on this machine; without it, nobody else gets them")
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
@@ -68,6 +69,9 @@ func runEtcd(cmd *cobra.Command, f *engineFlags, m *metricsFlags, log *slog.Logg
 		select {
 		case <-e.replica.Ready():
 			fmt.Fprintf(cmd.OutOrStdout(), "Serving the etcd API at %s\n", clientURL(e.lis, e.lisTLS))
+			if f.name != "" {
+				e.announce(ctx, f.name)
+			}
 		case <-e.replica.Done():
 		}
 	}()

@@ -6,8 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/xbernetes/xbernetes/internal/announce"
 	"github.com/xbernetes/xbernetes/internal/fsck"
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
@@ -49,6 +51,14 @@ func (f *dumpFlags) run(cmd *cobra.Command, logs *logFlags, prepare func(journal
 	defer store.Close()
 	if err := prepare(store); err != nil {
 		return err
+	}
+	servers, _, err := announce.List(cmd.Context(), store)
+	if err != nil {
+		log.Warn("servers are shown without names", "error", err)
+	}
+	f.opts.Names = map[mvcc.WriterID]string{}
+	for _, s := range servers {
+		f.opts.Names[s.Writer] = s.Label()
 	}
 	return fsck.Dump(cmd.Context(), store, cmd.OutOrStdout(), f.opts)
 }

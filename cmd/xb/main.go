@@ -80,6 +80,7 @@ On the Kubernetes API, of xb or of anybody, stand
 		newEtcdCommand(logs),
 		newDevCommand(),
 		newGatewayCommand(logs),
+		newStatusCommand(logs),
 		newFsckCommand(logs),
 		newJournalCommand(logs),
 		newServicesyncCommand(logs),

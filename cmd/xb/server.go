@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -37,6 +38,7 @@ func (f *serverFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.advertise, "advertise-url", "", "URL that clients reach this server at, for the kubeconfig (default made from --listen)")
 	fs.StringSliceVar(&f.sans, "tls-san", nil, "further host names and IP addresses for the serving certificate")
 	f.engine.register(cmd)
+	fs.StringVar(&f.engine.name, "name", "", "what to call this server, in xb status and metrics (default its ID, which is drawn at random)")
 	fs.StringVar(&f.engine.etcd.listen, "etcd-listen", "", "also serve the etcd API here: unix:///PATH, for this user alone, or HOST:PORT; without the three files below HOST must be a loopback address, and every user of this machine then has full control of all objects, secrets too")
 	f.engine.etcd.register(fs, "etcd-")
 	o := &f.options
@@ -107,7 +109,10 @@ func (f *serverFlags) run(ctx context.Context, out io.Writer, log *slog.Logger) 
 		e.close()
 		return err
 	}
-	return serve(ctx, e, api, func() { greet(out, api) })
+	return serve(ctx, e, api, func() {
+		greet(out, api)
+		e.announce(ctx, cmp.Or(f.engine.name, api.ID()))
+	})
 }
 
 // findFolders makes the data directory absolute. The journal is in it if none is named.

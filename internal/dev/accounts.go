@@ -38,7 +38,7 @@ func (a account) server(dir, endpoint, addr, trim string) *process {
 	kubeconfig := a.kubeconfig(dir)
 	return &process{
 		name: a.Name, log: filepath.Join(home, "server.log"), ready: kubeconfig, down: filepath.Join(home, "down"),
-		args: []string{"server", "--journal", journal.String(), "--data-dir", home, "--listen", addr, "--kubeconfig", kubeconfig, "--context", a.Name, "--trim", trim},
+		args: []string{"server", "--journal", journal.String(), "--data-dir", home, "--listen", addr, "--kubeconfig", kubeconfig, "--context", a.Name, "--name", a.Name, "--account", a.Name, "--trim", trim},
 		env: []string{
 			"AWS_SHARED_CREDENTIALS_FILE=" + a.credentials(dir), "AWS_CONFIG_FILE=" + os.DevNull,
 			"AWS_PROFILE=default", "AWS_EC2_METADATA_DISABLED=true",

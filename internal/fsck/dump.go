@@ -32,6 +32,8 @@ type DumpOptions struct {
 	// Requests is how many requests of a batch a line of text tells of; 0: 8,
 	// below 0: all. JSON has all.
 	Requests int
+	// Names are what to call writers, beside their IDs.
+	Names map[mvcc.WriterID]string
 	// Follow goes on with the records that are appended, until ctx ends.
 	Follow bool
 	// Poll is how long Follow waits before it looks again; 0: a second.
@@ -165,7 +167,7 @@ type entry struct {
 
 func (d *dumper) write(e *entry) error {
 	if d.opts.Format == JSON {
-		d.line = e.appendJSON(d.line[:0], d.opts.Values)
+		d.line = e.appendJSON(d.line[:0], d.opts)
 	} else {
 		d.line = e.appendText(d.line[:0], d.opts)
 	}

@@ -18,6 +18,7 @@ type jsonRecord struct {
 	Bytes       int               `json:"bytes"`
 	Kind        string            `json:"kind,omitempty"`
 	Writer      *WriterID         `json:"writer,omitempty"`
+	Server      string            `json:"server,omitempty"` // as it calls itself
 	Number      *mvcc.BatchNumber `json:"number,omitempty"`
 	Anchor      *journal.Slot     `json:"anchor,omitempty"`
 	AnchorChain *Hash             `json:"anchorChain,omitempty"`
@@ -84,12 +85,13 @@ type jsonOp struct {
 }
 
 // appendJSON appends the record's JSON object.
-func (e *entry) appendJSON(dst []byte, values bool) []byte {
+func (e *entry) appendJSON(dst []byte, opts DumpOptions) []byte {
 	out := jsonRecord{Slot: e.slot, Bytes: e.size}
 	if e.head.Kind != 0 {
 		writer, chain := WriterID(e.head.Writer), Hash(e.head.AnchorChain)
 		out.Kind, out.BodyBytes = recordKinds[e.head.Kind], e.body
 		out.Writer, out.Number, out.Anchor, out.AnchorChain = &writer, &e.head.Number, &e.head.Anchor, &chain
+		out.Server = opts.Names[e.head.Writer]
 	}
 	switch {
 	case errors.Is(e.bad, journal.ErrCorrupt):
@@ -102,7 +104,7 @@ func (e *entry) appendJSON(dst []byte, values bool) []byte {
 		out.Floor = e.floor
 	}
 	for i := range e.requests {
-		out.Requests = append(out.Requests, newJSONRequest(&e.requests[i], values))
+		out.Requests = append(out.Requests, newJSONRequest(&e.requests[i], opts.Values))
 	}
 	b, err := json.Marshal(out)
 	if err != nil {

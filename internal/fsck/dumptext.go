@@ -40,6 +40,9 @@ func (e *entry) appendText(dst []byte, opts DumpOptions) []byte {
 		return w.b
 	}
 	w.printf("%10d  %s  %6d  %-8s  ", e.slot, WriterID(e.head.Writer).String()[:8], e.head.Number, recordKinds[e.head.Kind])
+	if name := opts.Names[e.head.Writer]; name != "" {
+		w.printf("by %s: ", printable(name))
+	}
 	switch e.head.Kind {
 	case record.Snapshot:
 		w.printf("of slot %d, hash %s", e.mark.Slot, Hash(e.mark.Hash).short())

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/xbernetes/xbernetes/internal/announce"
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
@@ -147,7 +148,7 @@ func (l *loaded) orphans(names []string) (findings []Finding) {
 	}
 	folders := map[string]int{}
 	for _, name := range names {
-		if dir, _ := path.Split(name); !l.blobs[name] && !unreadable[dir] {
+		if dir, _ := path.Split(name); !l.blobs[name] && !unreadable[dir] && dir != announce.Prefix {
 			folders[dir]++
 		}
 	}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xbernetes/xbernetes/internal/status"
+)
+
+// statusFlags are those of xb status.
+type statusFlags struct{ url, output string }
+
+func newStatusCommand(logs *logFlags) *cobra.Command {
+	f := &statusFlags{}
+	cmd := &cobra.Command{
+		Use:   "status --journal URL",
+		Short: "Show a journal, its snapshots and its servers",
+		Long: `Show a journal, its snapshots and its servers, by what is stored: servers may run
+or not, and none is asked. Nothing is changed. The last 4,096 records are read;
+records carry no times, so that a server is behind by slots. What a server says
+of itself (name, account, version, start) is not checked: whoever can write to the
+store can write it. Use xb fsck to check a journal.
+
+Exit status: 0 if nothing is wrong as far as this shows, 1 if the journal cannot be
+read, 2 if something is wrong.`,
+		Example: "  xb status --journal 's3://bucket/prefix?region=eu-west-1'",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, logs) },
+	}
+	cmd.Flags().StringVar(&f.url, "journal", "", journalHelp())
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
+	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
+	oneOf(cmd, "output", "text", "json")
+	return cmd
+}
+
+func (f *statusFlags) run(cmd *cobra.Command, logs *logFlags) error {
+	log, err := logs.logger(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if f.output != "text" && f.output != "json" {
+		return fmt.Errorf("-o is %q; want text or json", f.output)
+	}
+	store, err := openReadOnly(cmd.Context(), f.url, log)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	report, err := status.Read(cmd.Context(), store)
+	if err != nil {
+		return fmt.Errorf("read journal %s: %w", journalName(f.url), err)
+	}
+	if f.output == "json" {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		err = enc.Encode(report)
+	} else {
+		err = report.WriteText(cmd.OutOrStdout())
+	}
+	if err == nil && len(report.Problems) > 0 {
+		err = exitCode(2)
+	}
+	return err
+}
