@@ -79,7 +79,9 @@ var rules = []rule{
 		[]string{"internal/journal", "internal/journal/faultlog", "internal/mvcc", "internal/notify", "internal/replica", "internal/snapshot"}, []string{"golang.org/x/sync/..."}},
 	{"internal/sim/replay", "runs the tests of internal/sim on another machine", nil, []string{"github.com/tetratelabs/wazero/...", "golang.org/x/sync/..."}},
 	{"internal/sim/stores", "runs replicas on real stores; tests only", nil, []string{}},
-	{"internal/notify", "hints decide nothing and know no journal", nil, nil},
+	{"internal/notify", "hints decide nothing; of journals they know slots", []string{"internal/journal"}, []string{"golang.org/x/sync/errgroup"}},
+	{"internal/notify/snsnotify", "brings hints by SNS and SQS; reads no record", []string{"internal/journal", "internal/notify"}, []string{"github.com/aws/..."}},
+	{"internal/notify/snsnotify/snsfake", "SNS and SQS for tests; knows no hint", nil, nil},
 	{"internal/mvcc", "the state is a pure function of the journal", []string{"internal/journal", "internal/mvcc/keys", "internal/mvcc/wire"}, nil},
 	{"internal/mvcc/keys", "holds versions, whatever made them", nil, nil},
 	{"internal/mvcc/wire", "writes numbers and strings, whatever they mean", nil, nil},
@@ -210,7 +212,7 @@ var bans = []struct {
 	reason  string
 }{
 	{"k8s.io/kubernetes/...", []string{"internal/controlplane", "internal/controlplane/controllers"}, "it takes minutes to build and has global state"},
-	{"github.com/aws/aws-sdk-go-v2/...", []string{"internal/journal/s3log/s3bucket", "internal/devstore"}, "cloud SDKs belong to drivers and notifiers"},
+	{"github.com/aws/aws-sdk-go-v2/...", []string{"internal/journal/s3log/s3bucket", "internal/notify/snsnotify", "internal/devstore"}, "cloud SDKs belong to drivers and notifiers"},
 	{"google.golang.org/api/...", []string{"internal/journal/gcslog"}, "cloud SDKs belong to drivers and notifiers"},
 	{"cloud.google.com/go/...", []string{"internal/journal/gcslog"}, "cloud SDKs belong to drivers and notifiers"},
 	{"github.com/versity/versitygw/...", []string{"internal/devstore"}, "the object store is for xb dev only"},

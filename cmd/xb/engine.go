@@ -23,6 +23,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gauges"
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/notify/snsnotify"
 	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 	"github.com/xbernetes/xbernetes/internal/replica"
@@ -35,6 +36,7 @@ type engineFlags struct {
 	reads   string
 	trim    string
 	poll    time.Duration
+	notify  string
 	etcd    etcdListenFlags
 
 	name, account string // that the server announces
@@ -48,7 +50,8 @@ func (f *engineFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.account, "account", "", "what to call the account that this server runs in, in xb status and metrics")
 	oneOf(cmd, "reads", "linearizable", "session")
 	oneOf(cmd, "trim", "auto", "always", "never")
-	fs.DurationVar(&f.poll, "poll-interval", 100*time.Millisecond, "how often a busy server asks the journal for records of other servers; an idle one asks ten times less often")
+	fs.DurationVar(&f.poll, "poll-interval", 100*time.Millisecond, "how often a busy server asks the journal for records of other servers; an idle one asks ten times less often, and one that --notify works for, twice a minute")
+	fs.StringVar(&f.notify, "notify", "", "how servers of one journal wake each other:\n"+snsnotify.Forms)
 }
 
 // etcdListenFlags say where the etcd API is served, and to whom.
@@ -158,6 +161,11 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
 	}
+	if f.notify != "" {
+		if _, err := snsnotify.ParseURL(f.notify); err != nil {
+			return nil, err
+		}
+	}
 	e := &engine{journal: f.journal, name: f.name, account: f.account, log: log, inProcess: etcdapi.ListenInProcess()}
 	cfg := etcdapi.Config{Logger: log, SessionReads: f.reads == "session"}
 	var err error
@@ -173,7 +181,14 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 		}
 		return nil, err
 	}
-	rc := replicaConfig(e.store, f.poll, log)
+	notifier, err := newNotifier(ctx, f.notify, f.journal, e.store, f.poll, log)
+	if err != nil {
+		if e.lis != nil {
+			e.lis.Close()
+		}
+		return nil, errors.Join(err, e.store.Close())
+	}
+	rc := replicaConfig(e.store, notifier, log)
 	rc.Name = journalName(f.journal)
 	rc.Trim = f.trim == "always" || f.trim == "auto" && e.store.Info().Exclusive
 	e.replica = replica.New(rc)
@@ -221,10 +236,10 @@ func (e *engine) away() error {
 }
 
 // replicaConfig fits a replica to the service that its journal lives in.
-func replicaConfig(store openJournal, poll time.Duration, log *slog.Logger) replica.Config {
+func replicaConfig(store openJournal, notifier notify.Notifier, log *slog.Logger) replica.Config {
 	cfg := replica.Config{
 		Store:     store,
-		Notifier:  notify.NewPolling(poll, 10*poll),
+		Notifier:  notifier,
 		Logger:    log,
 		Snapshots: snapshotPolicy(store.remote),
 	}

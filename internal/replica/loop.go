@@ -284,7 +284,7 @@ func (l *loop) onAppended(a appended) error {
 		return nil
 	}
 	l.window.landed(b)
-	l.cfg.Notifier.Active()
+	l.cfg.Notifier.Wrote(b.slot)
 	if b.slot == l.window.applied+1 && len(l.window.records) == 1 {
 		return nil // serve launches the next batch before it applies this one
 	}

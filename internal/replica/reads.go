@@ -168,7 +168,7 @@ func (l *loop) onFetched(f fetch) error {
 		l.window.learn(f.from+journal.Slot(i), entry{rec: rec})
 	}
 	if len(f.recs) > 0 {
-		l.cfg.Notifier.Active()
+		l.cfg.Notifier.Found(f.from + journal.Slot(len(f.recs)) - 1)
 		l.counts.Known.Store(uint64(l.window.next - 1))
 	}
 	if err := l.advance(); err != nil {
