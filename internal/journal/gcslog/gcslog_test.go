@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -26,20 +28,25 @@ const testBucket = "journals"
 
 // fake is a store in memory.
 func fake(t testing.TB) http.Handler {
-	server, err := fakestorage.NewServerWithOptions(fakestorage.Options{Scheme: "http", Host: "127.0.0.1", Writer: io.Discard})
+	server, err := fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, Writer: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
 	server.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: testBucket})
-	return objecttest.Forward(t, server.URL())
+	return &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host },
+		Transport: server.HTTPClient().Transport, // in this process
+		ErrorLog:  log.New(io.Discard, "", 0),    // clients that are gone
+	}
 }
 
 // serve runs handler until the test ends, and returns a Config for it.
 func serve(t testing.TB, handler http.Handler) Config {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return Config{Bucket: testBucket, Prefix: "some/where", Endpoint: server.URL, Anonymous: true}
+	// A minute, because a machine that is busy with other tests is no fault of the store.
+	return Config{Bucket: testBucket, Prefix: "some/where", Endpoint: server.URL, Anonymous: true, RequestTimeout: time.Minute}
 }
 
 // dialect is what faults need to know of Google's JSON API.
