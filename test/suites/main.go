@@ -24,7 +24,7 @@ import (
 const usage = `usage: test/suites/run [-run REGEXP] [WHAT ...]
 
 WHAT is any of
-  memlog filelog s3log sqllog
+  memlog filelog s3log sqllog natslog
                          Kubernetes' storage suites on that journal
   kube-apiserver         an unmodified kube-apiserver on xb etcd
   check-perf             etcdctl check perf, load s; check-perf-all: s, m and l
@@ -48,7 +48,7 @@ var own = map[string]target{
 }
 
 // journals are the drivers that Kubernetes' suites run on.
-var journals = []string{"memlog", "filelog", "s3log", "sqllog"}
+var journals = []string{"memlog", "filelog", "s3log", "sqllog", "natslog"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -167,7 +167,7 @@ func plan(ctx context.Context, what []string) ([]target, error) {
 			}
 			targets = append(targets, suites...)
 		default:
-			return nil, fmt.Errorf("%q is not known; want any of memlog, filelog, s3log, sqllog, kube-apiserver, check-perf, check-perf-all, robustness, kubernetes-e2e, kubernetes-e2e-short", w)
+			return nil, fmt.Errorf("%q is not known; want any of memlog, filelog, s3log, sqllog, natslog, kube-apiserver, check-perf, check-perf-all, robustness, kubernetes-e2e, kubernetes-e2e-short", w)
 		}
 	}
 	return targets, nil

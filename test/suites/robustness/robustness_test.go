@@ -35,6 +35,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/faultlog"
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/journal/natslog"
+	"github.com/xbernetes/xbernetes/internal/journal/natslog/natstest"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
@@ -87,7 +89,7 @@ type place struct {
 }
 
 // places are made for one test each.
-var places = map[string]func(*testing.T) place{"file": onFile, "s3": onS3, "postgres": onPostgres}
+var places = map[string]func(*testing.T) place{"file": onFile, "s3": onS3, "postgres": onPostgres, "nats": onNATS}
 
 func onFile(t *testing.T) place {
 	at := xbetcd.FileJournal(t)
@@ -130,6 +132,22 @@ func onPostgres(t *testing.T) place {
 			return sqllog.Open(ctx, cfg)
 		},
 	}
+}
+
+func onNATS(t *testing.T) place {
+	at := natstest.URL("robustness", []string{"synced=true"}, natstest.Start(t, nil))
+	return place{url: at, servers: 2, open: func(ctx context.Context) (journal.Store, error) {
+		u, err := url.Parse(at)
+		if err != nil {
+			return nil, err
+		}
+		cfg, err := natslog.ParseURL(u)
+		if err != nil {
+			return nil, err
+		}
+		cfg.ReadOnly = true
+		return natslog.Open(ctx, cfg)
+	}}
 }
 
 // TestKills is processes of xb etcd on one journal: two of them where the journal can be

@@ -25,6 +25,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/journal/natslog"
+	"github.com/xbernetes/xbernetes/internal/journal/natslog/natstest"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
 	"github.com/xbernetes/xbernetes/internal/notify"
@@ -32,7 +34,7 @@ import (
 )
 
 const (
-	// variable names the journal driver to run on: memlog, filelog, s3log or sqllog.
+	// variable names the journal driver to run on: memlog, filelog, s3log, sqllog or natslog.
 	variable = "XB_SUITE_JOURNAL"
 	// Database names the URL of the database that sqllog runs on.
 	Database = "XB_SUITE_POSTGRES"
@@ -122,8 +124,10 @@ func openJournal(t testing.TB) journal.Store {
 		store, err = s3log.Open(context.Background(), newPrefix())
 	case "sqllog":
 		store, err = openTable()
+	case "natslog":
+		store, err = openStream(t)
 	default:
-		t.Fatalf("%s is %q; want memlog, filelog, s3log or sqllog", variable, driver)
+		t.Fatalf("%s is %q; want memlog, filelog, s3log, sqllog or natslog", variable, driver)
 	}
 	if err != nil {
 		t.Fatalf("open a new journal: %v", err)
@@ -170,4 +174,17 @@ func newPrefix() s3log.Config {
 		PathStyle:   true,
 		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
 	}
+}
+
+// openStream opens a journal on a NATS server of its own.
+func openStream(t testing.TB) (journal.Store, error) {
+	u, err := url.Parse(natstest.URL("suite", []string{"synced=true"}, natstest.Start(t, nil)))
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := natslog.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	return natslog.Open(context.Background(), cfg)
 }
