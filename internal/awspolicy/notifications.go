@@ -27,13 +27,13 @@ func (n Notifications) allow(role Role) (all []Statement) {
 	if n.Queue == "" {
 		return all
 	}
-	receive := []string{"sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"}
+	receive := []string{"sqs:DeleteMessage", "sqs:GetQueueUrl", "sqs:ReceiveMessage"}
 	if n.made() {
-		receive = append(receive, "sqs:CreateQueue", "sqs:DeleteQueue", "sqs:SetQueueAttributes")
+		receive = append(receive, "sqs:CreateQueue", "sqs:DeleteQueue", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes")
 		slices.Sort(receive)
 	}
 	all = append(all, Statement{Sid: "Receive", Effect: "Allow", Action: receive, Resource: []string{n.Queue}})
-	if n.Topic != "" && n.made() {
+	if n.Topic != "" {
 		all = append(all,
 			Statement{Sid: "Subscribe", Effect: "Allow", Action: []string{"sns:Subscribe"}, Resource: []string{n.Topic}, Condition: n.toQueue()},
 			Statement{Sid: "Unsubscribe", Effect: "Allow", Action: []string{"sns:Unsubscribe"}, Resource: []string{n.Topic}},
