@@ -49,7 +49,7 @@ var rules = []rule{
 
 	{"internal/metrics", "serves a registry, whatever is in it", nil, []string{"github.com/prometheus/client_golang/..."}},
 	{"internal/awspolicy", "says what others need of AWS, and needs nothing itself", nil, nil},
-	{"internal/gauges", "shows what others counted; the only room of journals that knows Prometheus", []string{"internal/etcdapi", "internal/replica", "internal/replica/stats"}, []string{"github.com/prometheus/client_golang/prometheus"}},
+	{"internal/gauges", "shows what others counted; the only room of journals that knows Prometheus", []string{"internal/etcdapi", "internal/notify", "internal/replica", "internal/replica/stats"}, []string{"github.com/prometheus/client_golang/prometheus"}},
 	{"internal/backoff", "waits, whatever is tried", nil, nil},
 
 	{"internal/journal", "the contract: anybody can implement it", nil, nil},

@@ -136,6 +136,7 @@ type engine struct {
 	store     openJournal
 	replica   *replica.Replica
 	api       *etcdapi.Server
+	woken     *notify.Woken // by notifications; nil: the journal is polled
 	inProcess *pipe.Listener
 
 	lis    net.Listener // of --etcd-listen, or nil
@@ -188,6 +189,7 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 		}
 		return nil, errors.Join(err, e.store.Close())
 	}
+	e.woken, _ = notifier.(*notify.Woken)
 	rc := replicaConfig(e.store, notifier, log)
 	rc.Name = journalName(f.journal)
 	rc.Trim = f.trim == "always" || f.trim == "auto" && e.store.Info().Exclusive
@@ -199,7 +201,7 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 
 // collector shows to Prometheus what the engine counts.
 func (e *engine) collector() prometheus.Collector {
-	return gauges.New(gauges.Server{Replica: e.replica, API: e.api, Labels: prometheus.Labels{
+	return gauges.New(gauges.Server{Replica: e.replica, API: e.api, Woken: e.woken, Labels: prometheus.Labels{
 		"journal": e.replica.Journal().ID.String(), "writer": fmt.Sprintf("%016x", uint64(e.replica.Writer())), "version": version,
 		"name": e.name, "account": e.account,
 	}})

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
+	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/replica"
 	"github.com/xbernetes/xbernetes/internal/replica/stats"
 )
@@ -17,6 +18,7 @@ import (
 type Server struct {
 	Replica *replica.Replica
 	API     *etcdapi.Server   // nil: no watches are shown
+	Woken   *notify.Woken     // nil: no notifications are shown
 	Labels  prometheus.Labels // of xb_server_info, from this server's own flags
 }
 
@@ -41,6 +43,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	s.upkeep(n)
 	if c.server.API != nil {
 		s.watches(c.server.API.Watches())
+	}
+	if c.server.Woken != nil {
+		s.notifications(c.server.Woken.Counts())
 	}
 }
 
@@ -127,6 +132,15 @@ func (s sink) watches(w etcdapi.Watches) {
 	s.gauge("xb_watchers", "Watches in all streams.", float64(w.Watchers))
 	s.gauge("xb_watchers_behind", "Watches that are still given history.", float64(w.Behind))
 	s.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("xb_watch_events_total", "Events sent to watches.", nil, nil), prometheus.CounterValue, float64(w.Events))
+}
+
+// notifications shows what became of them. One can have several fates.
+func (s sink) notifications(n notify.Counts) {
+	desc := prometheus.NewDesc("xb_notifications_total",
+		"Notifications of records, by fate. useless: the record did not turn up. lost: a record turned up of which none came. failed: the source went down.", []string{"fate"}, nil)
+	for fate, count := range map[string]uint64{"received": n.Received, "woke": n.Woke, "late": n.Late, "useless": n.Useless, "lost": n.Lost, "failed": n.Failed} {
+		s.ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(count), fate)
+	}
 }
 
 func (s sink) gauge(name, help string, value float64) {

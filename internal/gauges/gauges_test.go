@@ -196,6 +196,50 @@ func TestOutageIsCounted(t *testing.T) {
 
 // TestUpkeepIsCounted: snapshots, the floor, deleted records and void records are
 // counted.
+// scripted is a source of hints that a test gives.
+type scripted chan journal.Slot
+
+func (s scripted) Tell(journal.Slot) {}
+
+func (s scripted) Run(ctx context.Context, to *notify.Woken) {
+	to.Up()
+	for {
+		select {
+		case slot := <-s:
+			to.Heard(slot)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// TestNotificationsAreCounted: a hint of a record that others wrote wakes the replica, and
+// a second one of it is late.
+func TestNotificationsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, hints := memlog.New(memlog.Options{}), make(scripted)
+		woken := notify.NewWoken(hints, time.Hour, time.Hour, slog.New(slog.DiscardHandler))
+		reader := start(t, store.Open(), func(cfg *replica.Config) { cfg.Notifier = woken })
+		reader.registry = prometheus.NewPedanticRegistry()
+		reader.registry.MustRegister(gauges.New(gauges.Server{Replica: reader.Replica, Woken: woken}))
+		writer := start(t, store.Open(), nil)
+		if err := writer.put("k", "v"); err != nil {
+			t.Fatal(err)
+		}
+		hints <- writer.View().Slot()
+		synctest.Wait()
+		hints <- writer.View().Slot()
+		synctest.Wait()
+		for fate, want := range map[string]float64{"received": 2, "woke": 1, "late": 1, "useless": 0, "lost": 0, "failed": 0} {
+			if got := reader.value("xb_notifications_total." + fate); got != want {
+				t.Errorf("%g notifications count as %s, want %g", got, fate, want)
+			}
+		}
+		reader.stop()
+		writer.stop()
+	})
+}
+
 func TestUpkeepIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := memlog.New(memlog.Options{})

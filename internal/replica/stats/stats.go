@@ -114,7 +114,9 @@ func (h *Histogram) Observe(v uint64) {
 }
 
 // Since counts the microseconds that have passed since a moment.
-func (h *Histogram) Since(began time.Time) { h.Observe(uint64(max(0, time.Since(began).Microseconds()))) }
+func (h *Histogram) Since(began time.Time) {
+	h.Observe(uint64(max(0, time.Since(began).Microseconds())))
+}
 
 // Read returns how many values there were, their sum, and how many did not exceed each
 // bound, all in the units given to Observe times scale.
