@@ -3,6 +3,7 @@ package natslog
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -564,5 +565,37 @@ func TestRights(t *testing.T) {
 	t.Setenv("NATS_PASSWORD", "wrong-secret")
 	if _, err := Open(t.Context(), cfg("reader", "_INBOX_reader")); !errors.Is(err, nats.ErrAuthorization) || strings.Contains(err.Error(), "wrong-secret") {
 		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+// TestNewLeader: a leader that has just been elected is asked until it has heard from
+// the others.
+func TestNewLeader(t *testing.T) {
+	plain := natstest.Start(t, func(o *natsd.Options) { o.JetStream = false })
+	conn, err := connect(config(t, plain.ClientURL()+"/new?synced=true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.close()
+	asked := 0
+	_, err = conn.conn.Subscribe("$JS.API.STREAM.INFO.new", func(msg *nats.Msg) {
+		asked++
+		answer := infoAnswer{StreamInfo: jetstream.StreamInfo{
+			Config:  jetstream.StreamConfig{Replicas: 3},
+			Cluster: &jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{{Active: time.Hour}, {}}},
+			State:   jetstream.StreamState{LastSeq: uint64(asked)},
+		}}
+		if asked == 5 {
+			answer.Cluster.Replicas[0].Active = time.Millisecond
+		}
+		data, _ := json.Marshal(answer)
+		_ = msg.Respond(data)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := stream{name: "new", server: conn}.look(t.Context(), infoRequest{})
+	if err != nil || answer.State.LastSeq != 5 {
+		t.Errorf("look = state %+v, %v, want what the fifth answer says", answer.State, err)
 	}
 }

@@ -66,19 +66,36 @@ type infoAnswer struct {
 	Total int `json:"total"` // of subjects, in all pages
 }
 
-// look returns what the stream is at this moment, or errNoStream.
+// look returns what the stream is at this moment, or errNoStream. A leader that was
+// elected just now has not heard from the others yet: look asks again for as long as an
+// election takes.
 func (s stream) look(ctx context.Context, request infoRequest) (infoAnswer, error) {
+	deadline := time.Now().Add(electedAfter)
+	for n := 1; ; n++ {
+		answer, err := s.info(ctx, request)
+		if !errors.Is(err, errNotLeading) || time.Now().After(deadline) {
+			return answer, err
+		}
+		if err := between.Pause(ctx, n); err != nil {
+			return answer, err
+		}
+	}
+}
+
+// errNotLeading: the server that answered may have been replaced as the leader.
+var errNotLeading = errors.New("the stream's leader has not heard from a majority of its replicas, so that it may be out of date")
+
+// info asks once. It returns errNoStream or errNotLeading, among others.
+func (s stream) info(ctx context.Context, request infoRequest) (infoAnswer, error) {
 	var answer infoAnswer
 	err := s.server.ask(ctx, "$JS.API.STREAM.INFO."+s.name, request, &answer)
 	switch {
 	case isCode(err, codeNoStream):
 		return answer, errNoStream
-	case err != nil:
-		return answer, err
-	case !leads(&answer.StreamInfo):
-		return answer, errors.New("the stream's leader has not heard from a majority of its replicas, so that it may be out of date")
+	case err == nil && !leads(&answer.StreamInfo):
+		return answer, errNotLeading
 	}
-	return answer, nil
+	return answer, err
 }
 
 // errNoStream: there is no stream of that name.
