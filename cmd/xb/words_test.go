@@ -38,7 +38,7 @@ func TestTypos(t *testing.T) {
 		"server --lisen 127.0.0.1:1":       "unknown flag: --lisen; did you mean --listen?",
 		"server --data_dir x":              "unknown flag: --data_dir; did you mean --data-dir?",
 		"fsck --jurnal x":                  "unknown flag: --jurnal; did you mean --journal?",
-		"server --nope":                    "unknown flag: --nope; see xb server --help",
+		"server --frobnicate":              "unknown flag: --frobnicate; see xb server --help",
 		"server --listen http://[::1]:99/": `--listen is a URL, "http://[::1]:99/"; write --listen [::1]:99`,
 		"server --listen localhost":        `--listen is "localhost"; want HOST:PORT, such as 127.0.0.1:6443`,
 		"gateway --servers x --listen https://127.0.0.1:7443":                  `--listen is a URL, "https://127.0.0.1:7443"; write --listen 127.0.0.1:7443`,
