@@ -163,6 +163,10 @@ var rules = []rule{
 	{"internal/gateway/source", "finds servers and calls none of them", []string{"api/aggregation/v1alpha1", "internal/privatefile"},
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/...", "sigs.k8s.io/yaml"}},
 
+	{"internal/region/explore", "answers calls as regions would; knows what is stored, and not the protocol", []string{"internal/region/stored"}, nil},
+	{"internal/region/protocol", "decides by calls that it is handed; knows no Kubernetes", []string{"internal/region/stored"}, nil},
+	{"internal/region/stored", "plain values, whoever stores them", nil, nil},
+
 	{"internal/servicesync", "reads and writes ordinary clusters by the Kubernetes API", []string{"api/servicesync/v1alpha1", "internal/backoff", "internal/servicesync/..."},
 		[]string{kubeAPI, apimachinery, clientGo, prometheus, "sigs.k8s.io/mcs-api/...", "golang.org/x/sync/..."}},
 	{"internal/servicesync/access", "speaks to one API, whosever it is, and decides nothing", []string{"api/servicesync/v1alpha1", "internal/servicesync/plan"},

@@ -1,0 +1,243 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/xbernetes/xbernetes/internal/region/protocol"
+	"github.com/xbernetes/xbernetes/internal/region/stored"
+)
+
+// world is what the scenarios are about: one key, some regions, one way of configuration.
+type world struct {
+	layout  protocol.Layout
+	members []stored.Member // at the start
+	ops     map[string]stored.Operation
+}
+
+var theKey = stored.Key{Kind: "Account", Name: "team-a"}
+
+// regions returns a world with n active regions, without a centre: the first one has the
+// register.
+func regions(n int) *world {
+	w := &world{layout: protocol.Layout{Register: "r1"}, ops: map[string]stored.Operation{}}
+	for i := range n {
+		w.members = append(w.members, stored.Member{Region: stored.Region(fmt.Sprintf("r%d", i+1)), Active: true, Since: 1})
+	}
+	return w
+}
+
+// withCentre returns a world with n active regions and a central store.
+func withCentre(n int) *world {
+	w := regions(n)
+	w.layout = protocol.Layout{Central: true, Register: stored.Central}
+	return w
+}
+
+// start is what is stored at first.
+func (w *world) start(more ...stored.Object) []stored.Object {
+	m := stored.Membership{Epoch: 1, Members: w.members}
+	all := []stored.Object{{Place: w.layout.Register, Body: m}}
+	for _, x := range w.members {
+		if x.Region.Place() != w.layout.Register {
+			all = append(all, stored.Object{Place: x.Region.Place(), Body: m})
+		}
+	}
+	return append(all, more...)
+}
+
+// owned is what is stored once a create from region home is done.
+func (w *world) owned(unique string, home stored.Region) []stored.Object {
+	op := stored.Operation{ID: stored.OpID{Unique: unique}, Verb: stored.Create, Key: theKey, Home: home,
+		State: stored.Done, Attempt: 1, Epoch: 1}
+	for _, m := range w.members {
+		op.Members = append(op.Members, m.Region)
+	}
+	w.ops[unique] = op
+	all := []stored.Object{{Place: w.log(home), Body: op}}
+	for _, m := range w.members {
+		c := stored.Claim{Key: theKey, Phase: stored.Held, Owner: op.Stake(1)}
+		if m.Region == home {
+			c.Phase = stored.Real
+		}
+		all = append(all, stored.Object{Place: m.Region.Place(), Body: c})
+	}
+	return all
+}
+
+func (w *world) log(home stored.Region) stored.Place {
+	if w.layout.Central {
+		return stored.Central
+	}
+	return home.Place()
+}
+
+// create is the task of creating the key from region home.
+func (w *world) create(unique string, home stored.Region) Task {
+	return w.task(unique, home, (*protocol.Pass).Create)
+}
+
+// remove is the task of deleting the key from region home.
+func (w *world) remove(unique string, home stored.Region) Task {
+	return w.task(unique, home, (*protocol.Pass).Delete)
+}
+
+func (w *world) task(unique string, home stored.Region, run func(*protocol.Pass, stored.Operation) (stored.Operation, error)) Task {
+	op := stored.Operation{ID: stored.OpID{Unique: unique}, Key: theKey, Home: home}
+	w.ops[unique] = op
+	return Task{Name: unique, Pass: func(call stored.Call) string {
+		done, err := run(protocol.Begin(w.layout, call, true), op)
+		if err != nil {
+			return ""
+		}
+		return string(done.State) + string(done.Reason)
+	}}
+}
+
+// facts are what a state says about the key.
+type facts struct {
+	claims   map[stored.Region]stored.Claim
+	records  map[string]stored.Operation // by the unique part of the ID
+	results  map[string]string           // of operations whose clients have their answer
+	creates  []stored.Operation          // that were decided to be carried out, and are not deleted
+	deletes  []stored.Operation          // that were decided to be carried out
+	register stored.Membership
+}
+
+func executed(o stored.Operation) bool {
+	return o.State == stored.Committed || o.State == stored.Done
+}
+
+func (w *world) look(v View) facts {
+	f := facts{claims: map[stored.Region]stored.Claim{}, records: map[string]stored.Operation{}, results: map[string]string{}}
+	for place, body := range v.All {
+		switch b := body.(type) {
+		case stored.Claim:
+			f.claims[stored.Region(place)] = b
+		case stored.Operation:
+			f.records[b.ID.Unique] = b
+		case stored.Membership:
+			if place == w.layout.Register {
+				f.register = b
+			}
+		}
+	}
+	for _, r := range v.Results() {
+		f.results[r.Task] = r.Text
+	}
+	for _, o := range f.records {
+		if executed(o) && o.Verb == stored.Delete {
+			f.deletes = append(f.deletes, o)
+		}
+	}
+	for _, o := range f.records {
+		gone := slices.ContainsFunc(f.deletes, func(d stored.Operation) bool { return d.Target == o.ID })
+		if executed(o) && o.Verb == stored.Create && !gone {
+			f.creates = append(f.creates, o)
+		}
+	}
+	return f
+}
+
+// everCreated says whether the key has had an owner.
+func (f facts) everCreated() bool {
+	for _, o := range f.records {
+		if executed(o) && o.Verb == stored.Create {
+			return true
+		}
+	}
+	return false
+}
+
+// judge holds each step against what must be true at all times.
+func (w *world) judge(before, after View) error {
+	was, is := w.look(before), w.look(after)
+	if err := is.oneOwner(); err != nil {
+		return err
+	}
+	for name, o := range is.records {
+		if executed(o) && !executed(was.records[name]) && was.results[name] != "" {
+			return fmt.Errorf("%s is committed after its client was told %s", name, was.results[name])
+		}
+		if o.Reason == stored.Taken && !was.everCreated() {
+			return fmt.Errorf("%s is told that the key is taken, and nobody ever had it", name)
+		}
+	}
+	for name, text := range is.results {
+		if was.results[name] == "" && text == string(stored.Done) {
+			if err := is.acknowledged(is.records[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// oneOwner: at most one operation owns the key, and claims only say what was decided.
+func (f facts) oneOwner() error {
+	if len(f.creates) > 1 {
+		return fmt.Errorf("the key has two owners: %v and %v", f.creates[0].ID, f.creates[1].ID)
+	}
+	targets := map[stored.OpID]stored.OpID{}
+	for _, d := range f.deletes {
+		if other, ok := targets[d.Target]; ok {
+			return fmt.Errorf("%v and %v have both deleted %v", other, d.ID, d.Target)
+		}
+		targets[d.Target] = d.ID
+	}
+	real := stored.Region("")
+	for r, c := range f.claims {
+		if c.Phase == stored.Real || c.WasReal {
+			if real != "" {
+				return fmt.Errorf("the key is real in %s and in %s", real, r)
+			}
+			real = r
+		}
+		if owner := f.records[c.Owner.Op.Unique]; c.Owned() && !executed(owner) {
+			return fmt.Errorf("the claim in %s stands, and its operation is %s", r, owner.State)
+		}
+		if by := f.records[c.Deleter.Op.Unique]; c.Phase == stored.Tomb && !executed(by) {
+			return fmt.Errorf("there is a tomb in %s, and its operation is %s", r, by.State)
+		}
+	}
+	return nil
+}
+
+// acknowledged: whatever a client is told to be done is done in all active members.
+func (f facts) acknowledged(o stored.Operation) error {
+	for _, m := range f.register.Members {
+		c := f.claims[m.Region]
+		switch {
+		case o.Verb == stored.Create && m.Active && len(f.creates) == 1 && f.creates[0].ID == o.ID && (!c.Owned() || c.Owner.Op != o.ID):
+			return fmt.Errorf("%v is acknowledged, and %s has no claim of it", o.ID, m.Region)
+		case o.Verb == stored.Delete && c.Phase != "" && c.Owner.Op == o.Target && c.Owner.Epoch >= m.Since && c.Phase != stored.Intent:
+			return fmt.Errorf("%v is acknowledged, and %s still has a claim of %v", o.ID, m.Region, o.Target)
+		}
+	}
+	return nil
+}
+
+// rest holds a state in which all clients have their answers against what must be true
+// then: the owner has its claims everywhere, and no claim stands in anybody's way.
+func (w *world) rest(v View) error {
+	f := w.look(v)
+	for _, m := range f.register.Members {
+		c := f.claims[m.Region]
+		if len(f.creates) == 1 && m.Active && (!c.Owned() || c.Owner.Op != f.creates[0].ID) {
+			return fmt.Errorf("at rest, %v owns the key and has no claim in %s", f.creates[0].ID, m.Region)
+		}
+		if len(f.creates) == 1 && m.Region == f.creates[0].Home && c.Phase != stored.Real && !c.WasReal {
+			return fmt.Errorf("at rest, %v is not real in its home", f.creates[0].ID)
+		}
+		if len(f.creates) == 0 && c.Owned() {
+			return fmt.Errorf("at rest, nobody owns the key, and %s has a claim of %v", m.Region, c.Owner.Op)
+		}
+		if c.Phase == stored.Tomb {
+			return fmt.Errorf("at rest, there is a tomb in %s", m.Region)
+		}
+		if o := f.records[c.Owner.Op.Unique]; c.Phase == stored.Intent && (o.State == stored.Pending || o.State == stored.Committed) {
+			return fmt.Errorf("at rest, %s has an intent of %v, which is %s", m.Region, o.ID, o.State)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package protocol
+
+import "github.com/xbernetes/xbernetes/internal/region/stored"
+
+// reserve writes an Intent for a pending Create in all members, and returns the claims.
+func (p *Pass) reserve(rec record, m stored.Membership) ([]claim, error) {
+	want := stored.Claim{Key: rec.Key, Phase: stored.Intent, Owner: rec.Stake(m.Epoch), Payload: rec.Payload}
+	claims, err := p.insert(want, m.Members)
+	if err != nil {
+		return nil, err
+	}
+	var raise plan
+	for i := range claims {
+		c := &claims[i]
+		switch {
+		case c.Phase == stored.Copy: // below, once nothing else is in the way
+		case c.Owner.Op != rec.ID:
+			return nil, p.contest(rec, *c, i == 0 || claims[0].Owner.Op == rec.ID)
+		case c.Phase != stored.Intent, newer(c.Owner, want.Owner):
+			return nil, ErrAgain // this pass is behind
+		case c.Owner != want.Owner:
+			raise.add(c, want)
+		}
+	}
+	for i := range claims {
+		// All other members hold this operation's intent, so that the source of the copy
+		// is gone: the joining region would find that out when it reads it again.
+		if c := &claims[i]; c.Phase == stored.Copy {
+			raise.add(c, want)
+		}
+	}
+	return claims, p.make(raise)
+}
+
+// newer says whether a stake was written by a later pass than want would be.
+func newer(s, want stored.Stake) bool {
+	return s.Attempt > want.Attempt || s.Epoch > want.Epoch
+}
+
+// insert writes a claim wherever there is none, and returns what there is everywhere.
+func (p *Pass) insert(want stored.Claim, members []stored.Member) ([]claim, error) {
+	var writes []stored.Request
+	for _, m := range members {
+		writes = append(writes, stored.InsertOf(m.Region.Place(), want))
+	}
+	claims := make([]claim, len(members))
+	var held []stored.Member
+	for i, a := range p.call(writes...) {
+		claims[i].member = members[i]
+		switch a.Outcome {
+		case stored.OK:
+			claims[i].set(a.Object)
+		case stored.Conflict:
+			held = append(held, members[i])
+		case stored.NotFound, stored.Unknown:
+			return nil, refusal(writes[i], a)
+		}
+	}
+	if len(held) == 0 {
+		return claims, nil
+	}
+	found, err := p.claims(want.Key, held)
+	if err != nil {
+		return nil, err
+	}
+	for i := range claims {
+		if claims[i].Phase == "" {
+			if claims[i], found = found[0], found[1:]; claims[i].Phase == "" {
+				return nil, ErrAgain // it was removed in between
+			}
+		}
+	}
+	return claims, nil
+}
+
+// contest settles what stands in the way of rec in one region: it aborts rec if the key
+// has an owner, or takes one step to clear the way. It always returns an error. first says
+// whether rec holds the key in the first member, or could: of two pending operations only
+// that one may abort the other at once, so that they do not abort each other for ever.
+func (p *Pass) contest(rec record, c claim, first bool) error {
+	if c.Owner.Epoch < c.member.Since {
+		return p.remove(c) // it was written before the region was removed
+	}
+	switch c.Phase {
+	case stored.Intent:
+		return p.contestIntent(c, first)
+	case stored.Marked:
+		by, err := p.lookUp(c.Deleter.Op, c.Deleter.Home)
+		if err != nil {
+			return err
+		}
+		if by == nil || by.Attempt != c.Deleter.Attempt || by.State == stored.Pending || by.State == stored.Aborted {
+			return p.abort(rec, stored.Taken)
+		}
+		return p.settle(by)
+	case stored.Tomb:
+		by, err := p.lookUp(c.Deleter.Op, c.Deleter.Home)
+		if err != nil {
+			return err
+		}
+		return p.settle(by)
+	case stored.Held, stored.Real, stored.Copy:
+	}
+	return p.abort(rec, stored.Taken)
+}
+
+// contestIntent clears away an intent of another operation. The claim was read before the
+// operation's record is, and is removed only as it was read.
+func (p *Pass) contestIntent(c claim, first bool) error {
+	of, err := p.lookUp(c.Owner.Op, c.Owner.Home)
+	if err != nil {
+		return err
+	}
+	if of == nil || of.Attempt != c.Owner.Attempt || of.State == stored.Aborted || of.State == stored.Done {
+		return p.remove(c)
+	}
+	if of.State == stored.Pending {
+		return p.displace(*of, first)
+	}
+	return p.settle(of)
+}
+
+// displace aborts another operation that is not decided, or waits for it.
+func (p *Pass) displace(of record, first bool) error {
+	if first || p.hasty {
+		return p.abort(of, stored.Contended)
+	}
+	return &Waiting{of.ID}
+}
+
+// settle finishes another operation if it is committed. It always returns an error.
+func (p *Pass) settle(of *record) error {
+	if of != nil && of.State == stored.Committed {
+		if _, err := p.finish(*of); err != nil {
+			return err
+		}
+	}
+	return ErrAgain
+}
+
+// remove removes a claim as it was read. It always returns an error.
+func (p *Pass) remove(c claim) error {
+	if _, err := p.write(stored.RemoveOf(c.object)); err != nil {
+		return err
+	}
+	return ErrAgain
+}
+
+// hold turns the intents of a committed Create into claims that stand, that of its home
+// after all others.
+func (p *Pass) hold(rec record, claims []claim) error {
+	var others, home plan
+	for i := range claims {
+		c := &claims[i]
+		next := c.Claim
+		next.Phase = stored.Held
+		switch {
+		case c.Owner.Op != rec.ID, c.Phase == stored.Intent && c.Owner.Attempt != rec.Attempt:
+			return ErrAgain
+		case c.Phase != stored.Intent:
+		case c.member.Region == rec.Home:
+			next.Phase = stored.Real
+			home.add(c, next)
+		default:
+			others.add(c, next)
+		}
+	}
+	if err := p.make(others); err != nil {
+		return err
+	}
+	return p.make(home)
+}

@@ -1,0 +1,227 @@
+// Package protocol gives each key one owner in all regions. It reads and writes regions by
+// calls that it is handed, and has no clock, no goroutine and no memory: a pass begins with
+// what is stored, and all that it learns is forgotten when it ends.
+//
+// So there is one way to go on after a crash, a lost answer, a conflict or another client's
+// step: another pass. docs/regions.md explains the protocol, and why each rule is needed.
+package protocol
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/xbernetes/xbernetes/internal/region/stored"
+)
+
+// Layout says where the objects are that no key has.
+type Layout struct {
+	// Central: the records of operations are in the central store. Otherwise each record
+	// is in the home region of its operation.
+	Central bool
+	// Register is where the Membership is that is true. All other Memberships are copies.
+	Register stored.Place
+}
+
+// log is where operations of this home have their records.
+func (l Layout) log(home stored.Region) stored.Place {
+	if l.Central {
+		return stored.Central
+	}
+	return home.Place()
+}
+
+// ErrAgain is returned by a pass that has not come to its end, because somebody else went
+// on in the meantime, or a place did not answer. Another pass goes on from what is stored.
+var ErrAgain = errors.New("another pass is needed")
+
+// ErrOtherOperation is returned if the ID belongs to an operation that asks for something
+// else. Nothing was changed.
+var ErrOtherOperation = errors.New("another operation has this ID")
+
+// Waiting is returned if an operation that is not decided holds the key. If it stays
+// undecided for long, its client may have died, and a hasty pass aborts it.
+type Waiting struct{ For stored.OpID }
+
+func (w *Waiting) Error() string { return fmt.Sprintf("operation %s holds the key", w.For) }
+
+// Pass is one pass.
+type Pass struct {
+	layout Layout
+	call   stored.Call
+	hasty  bool
+}
+
+// Begin begins a pass. A hasty one aborts undecided operations that are in its way, where
+// any other would return Waiting.
+func Begin(l Layout, call stored.Call, hasty bool) *Pass {
+	return &Pass{layout: l, call: call, hasty: hasty}
+}
+
+// read reads objects side by side; Body is nil of those that do not exist.
+func (p *Pass) read(requests ...stored.Request) ([]stored.Object, error) {
+	objects := make([]stored.Object, len(requests))
+	for i, a := range p.call(requests...) {
+		switch a.Outcome {
+		case stored.OK:
+			objects[i] = a.Object
+		case stored.NotFound:
+		case stored.Conflict, stored.Unknown:
+			return nil, refusal(requests[i], a)
+		}
+	}
+	return objects, nil
+}
+
+// write makes writes side by side, and returns the objects as they are then. It fails
+// unless all are made.
+func (p *Pass) write(requests ...stored.Request) ([]stored.Object, error) {
+	objects := make([]stored.Object, len(requests))
+	if len(requests) == 0 {
+		return nil, nil
+	}
+	for i, a := range p.call(requests...) {
+		if a.Outcome != stored.OK {
+			return nil, refusal(requests[i], a)
+		}
+		objects[i] = a.Object
+	}
+	return objects, nil
+}
+
+func refusal(r stored.Request, a stored.Answer) error {
+	at := string(r.Place)
+	if r.Place == stored.Central {
+		at = "the central store"
+	}
+	return fmt.Errorf("%s %s in %s: %s: %w", r.Action, r.Kind, at, a.Outcome, ErrAgain)
+}
+
+// membership reads the register.
+func (p *Pass) membership() (stored.Membership, error) {
+	_, m, err := p.register()
+	return m, err
+}
+
+func (p *Pass) register() (stored.Object, stored.Membership, error) {
+	found, err := p.read(stored.ReadOf(p.layout.Register, stored.KindMembership, stored.MembershipName))
+	if err != nil {
+		return stored.Object{}, stored.Membership{}, err
+	}
+	m, ok := found[0].Body.(stored.Membership)
+	if !ok {
+		return stored.Object{}, stored.Membership{}, fmt.Errorf("there is no membership in %q: %w", p.layout.Register, ErrAgain)
+	}
+	return found[0], m, nil
+}
+
+// record is an operation as it was read.
+type record struct {
+	stored.Operation
+	object stored.Object
+}
+
+func recordOf(o stored.Object) record { return record{o.Body.(stored.Operation), o} }
+
+// lookUp reads the record of an operation; nil: there is none.
+func (p *Pass) lookUp(id stored.OpID, home stored.Region) (*record, error) {
+	found, err := p.read(stored.ReadOf(p.layout.log(home), stored.KindOperation, id.String()))
+	if err != nil || found[0].Body == nil {
+		return nil, err
+	}
+	rec := recordOf(found[0])
+	return &rec, nil
+}
+
+// change writes what has become of an operation, unless its record has changed.
+func (p *Pass) change(rec record, to stored.Operation) (record, error) {
+	written, err := p.write(stored.ReplaceOf(rec.object, to))
+	if err != nil {
+		return record{}, err
+	}
+	return recordOf(written[0]), nil
+}
+
+// abort decides that a pending operation is not carried out. It returns an error in any
+// case: if it succeeds, ErrAgain.
+func (p *Pass) abort(rec record, why stored.Reason) error {
+	to := rec.Operation
+	to.State, to.Reason = stored.Aborted, why
+	if _, err := p.change(rec, to); err != nil {
+		return err
+	}
+	return ErrAgain
+}
+
+// commit decides that a pending operation is carried out.
+func (p *Pass) commit(rec record, m stored.Membership) (record, error) {
+	to := rec.Operation
+	to.State, to.Epoch, to.Members = stored.Committed, m.Epoch, m.Regions()
+	return p.change(rec, to)
+}
+
+// done notes that nothing is left to do.
+func (p *Pass) done(rec record) (record, error) {
+	to := rec.Operation
+	to.State = stored.Done
+	return p.change(rec, to)
+}
+
+// claim is the claim of a key in one region, as it was read.
+type claim struct {
+	stored.Claim // with Phase "" if there is none
+	member       stored.Member
+	object       stored.Object
+}
+
+// claims reads a key's claims in these members.
+func (p *Pass) claims(k stored.Key, members []stored.Member) ([]claim, error) {
+	var requests []stored.Request
+	for _, m := range members {
+		requests = append(requests, stored.ReadOf(m.Region.Place(), stored.KindClaim, k.ClaimName()))
+	}
+	found, err := p.read(requests...)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]claim, len(members))
+	for i, m := range members {
+		all[i].member = m
+		all[i].set(found[i])
+	}
+	return all, nil
+}
+
+func (c *claim) set(o stored.Object) {
+	c.object = o
+	c.Claim, _ = o.Body.(stored.Claim)
+}
+
+// to asks for the claim to be changed.
+func (c *claim) to(next stored.Claim) stored.Request {
+	if c.Phase == "" {
+		return stored.InsertOf(c.member.Region.Place(), next)
+	}
+	return stored.ReplaceOf(c.object, next)
+}
+
+// plan collects the next claims of a round, and makes the writes that they need.
+type plan struct {
+	claims []*claim
+	writes []stored.Request
+}
+
+func (w *plan) add(c *claim, next stored.Claim) {
+	w.claims, w.writes = append(w.claims, c), append(w.writes, c.to(next))
+}
+
+// make makes all writes of a plan, and notes in its claims what is stored then.
+func (p *Pass) make(w plan) error {
+	written, err := p.write(w.writes...)
+	if err != nil {
+		return err
+	}
+	for i, c := range w.claims {
+		c.set(written[i])
+	}
+	return nil
+}
