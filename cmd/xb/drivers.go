@@ -15,6 +15,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/natslog/embedded"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
+	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/notify/natsnotify"
+	"github.com/xbernetes/xbernetes/internal/notify/sqlnotify"
 )
 
 // driver is a kind of journal, known by the scheme of its URL.
@@ -31,6 +34,9 @@ type driver struct {
 	// openReadOnly opens a journal that must be there, and changes nothing in it;
 	// nil: no other process can read it.
 	openReadOnly func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error)
+	// hints returns what wakes servers by means of the journal's own service; nil: the
+	// service has no notifications.
+	hints func(u *url.URL, id journal.ID, log *slog.Logger) (notify.Source, error)
 	// salvage yields every whole record of a journal that is too damaged to be
 	// opened; nil: each record is an object of its own, and none hides another.
 	salvage func(u *url.URL, yield func(slot journal.Slot, rec []byte, gap string) error) error
@@ -91,6 +97,13 @@ var drivers = []driver{
 		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
 			return openSQL(ctx, u, log, true)
 		},
+		hints: func(u *url.URL, id journal.ID, log *slog.Logger) (notify.Source, error) {
+			cfg, err := sqllog.ParseURL(u)
+			if err != nil {
+				return nil, err
+			}
+			return sqlnotify.New(cfg.Pool.ConnConfig, id, log), nil
+		},
 	},
 	{
 		scheme: "nats", form: "nats://USER@HOST/NAME", more: "?synced=true&replicas=…&creds=…", remote: true,
@@ -103,6 +116,13 @@ var drivers = []driver{
 		},
 		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
 			return openNATS(ctx, u, log, true)
+		},
+		hints: func(u *url.URL, id journal.ID, log *slog.Logger) (notify.Source, error) {
+			cfg, err := natslog.ParseURL(u)
+			if err != nil {
+				return nil, err
+			}
+			return natsnotify.New(natsnotify.Config{Connect: cfg.Connect, Subject: cfg.HintSubject(id), Logger: log}), nil
 		},
 	},
 	{

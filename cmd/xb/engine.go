@@ -50,8 +50,8 @@ func (f *engineFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.account, "account", "", "what to call the account that this server runs in, in xb status and metrics")
 	oneOf(cmd, "reads", "linearizable", "session")
 	oneOf(cmd, "trim", "auto", "always", "never")
-	fs.DurationVar(&f.poll, "poll-interval", 100*time.Millisecond, "how often a busy server asks the journal for records of other servers; an idle one asks ten times less often, and one that --notify works for, twice a minute")
-	fs.StringVar(&f.notify, "notify", "", "how servers of one journal wake each other:\n"+snsnotify.Forms)
+	fs.DurationVar(&f.poll, "poll-interval", 100*time.Millisecond, "how often a busy server asks the journal for records of other servers; an idle one asks ten times less often, and one that is notified, twice a minute")
+	fs.StringVar(&f.notify, "notify", "", "how servers of one journal wake each other:\n"+snsnotify.Forms+"\n(default: by the journal's own PostgreSQL or NATS; elsewhere they poll)")
 }
 
 // etcdListenFlags say where the etcd API is served, and to whom.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
 )
 
 // Config says where a journal lives and how to reach it. ParseURL makes it.
@@ -58,6 +60,24 @@ var (
 	errMalformed = errors.New("the journal URL is malformed; want nats://USER@HOST:PORT,HOST:PORT/NAME?synced=true&replicas=3, with creds=, nkey=, ca=, cert= and key= for files and inbox= for a prefix")
 	errPassword  = errors.New("the journal URL has a password in it, which other users of this machine can see; put it into the environment as NATS_PASSWORD, or into a file that NATS_PASSWORD_FILE names")
 )
+
+// Connect connects to the servers, with further options.
+func (c Config) Connect(further ...nats.Option) (*nats.Conn, error) {
+	options := []nats.Option{
+		nats.Name("xbernetes"),
+		nats.Timeout(connectTimeout),
+		nats.PingInterval(5 * time.Second),
+		nats.IgnoreDiscoveredServers(), // only whom the URL names gets our credentials
+	}
+	if c.Inbox != "" {
+		options = append(options, nats.CustomInboxPrefix(c.Inbox))
+	}
+	return nats.Connect(strings.Join(c.Servers, ","), slices.Concat(options, further, c.Options)...)
+}
+
+// HintSubject is where the servers of the journal tell each other that they have written
+// a record. No stream keeps what is published there.
+func (c Config) HintSubject(id journal.ID) string { return c.Name + ".hint." + id.String() }
 
 // ParseURL reads nats://USER@HOST:PORT,HOST:PORT/NAME?…. A password or token in the URL is
 // refused: other users of the machine see command lines. Unless all hosts are this

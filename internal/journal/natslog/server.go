@@ -49,23 +49,15 @@ var (
 
 func connect(cfg Config) (*server, error) {
 	s := &server{readOnly: cfg.ReadOnly, calls: map[*call]struct{}{}}
-	options := []nats.Option{
-		nats.Name("xbernetes"),
-		nats.Timeout(connectTimeout),
+	conn, err := cfg.Connect(
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(200 * time.Millisecond),
+		nats.ReconnectWait(200*time.Millisecond),
 		nats.ReconnectJitter(200*time.Millisecond, 200*time.Millisecond),
-		nats.ReconnectBufSize(-1),      // a call fails at once while there is no connection
-		nats.IgnoreAuthErrorAbort(),    // credentials may be mended
-		nats.IgnoreDiscoveredServers(), // only whom the URL names gets our credentials
-		nats.PingInterval(5 * time.Second),
+		nats.ReconnectBufSize(-1),   // a call fails at once while there is no connection
+		nats.IgnoreAuthErrorAbort(), // credentials may be mended
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.denied(err) }),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { s.cancel("", errDisconnected) }),
-	}
-	if cfg.Inbox != "" {
-		options = append(options, nats.CustomInboxPrefix(cfg.Inbox))
-	}
-	conn, err := nats.Connect(strings.Join(cfg.Servers, ","), append(options, cfg.Options...)...)
+	)
 	if err != nil {
 		return nil, err
 	}

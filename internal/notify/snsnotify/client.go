@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -25,9 +24,6 @@ const (
 	maxAnswer = 16 << 20
 	// answering is how long a request may take: more than the longest poll.
 	answering = (longPoll + 15) * time.Second
-
-	minPause = time.Second
-	maxPause = time.Minute
 )
 
 // sdkConfig finds credentials. The instance metadata service is asked only where the
@@ -35,7 +31,7 @@ const (
 func sdkConfig(ctx context.Context, cfg *Config) (aws.Config, error) {
 	options := []func(*config.LoadOptions) error{
 		config.WithLogger(logging.Nop{}), config.WithRegion(cfg.queueRegion()),
-		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), // trouble paces what is repeated
+		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), // notify.Trouble paces what is repeated
 	}
 	if cfg.Credentials != nil {
 		options = append(options, config.WithCredentialsProvider(cfg.Credentials))
@@ -134,47 +130,5 @@ func rootOf(err error) error {
 			return err
 		}
 		err = inner
-	}
-}
-
-// trouble is what keeps going wrong: said once until it changes, and retried ever more
-// rarely.
-type trouble struct {
-	log  *slog.Logger
-	what string // it means for people
-
-	said string // the error last logged; empty: all is well
-	wait time.Duration
-}
-
-// note logs err if it is another than before; nil: that all is well again.
-func (t *trouble) note(ctx context.Context, err error) {
-	switch {
-	case err == nil:
-		if t.said != "" {
-			t.log.Info("notifications work again")
-		}
-		t.said, t.wait = "", 0
-	case ctx.Err() != nil:
-	default:
-		if t.said != err.Error() {
-			t.log.Warn("notifications failed", "so", t.what, "error", err)
-		}
-		t.said, t.wait = err.Error(), max(minPause, min(2*t.wait, maxPause))
-	}
-}
-
-// pause waits before the next attempt, if the last one failed.
-func (t *trouble) pause(ctx context.Context) error {
-	if t.wait == 0 {
-		return nil
-	}
-	timer := time.NewTimer(t.wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

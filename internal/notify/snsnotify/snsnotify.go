@@ -40,9 +40,7 @@ type Source struct {
 	topic *sns.Client
 	queue *sqs.Client
 
-	told chan struct{}
-	mu   sync.Mutex
-	next journal.Slot // to be published; 0: nothing is
+	*notify.Outbox // what is to be published
 }
 
 var _ notify.Source = (*Source)(nil)
@@ -56,7 +54,7 @@ func New(ctx context.Context, cfg Config) (*Source, error) {
 	if cfg.Topic == "" && cfg.Queue == "" {
 		return nil, errors.New("notifications need a topic or a queue")
 	}
-	s := &Source{cfg: cfg, self: newName(), told: make(chan struct{}, 1)}
+	s := &Source{cfg: cfg, self: newName(), Outbox: notify.NewOutbox()}
 	if cfg.Queue != "" {
 		s.self = "queue-" + part(cfg.Queue, 4) + "-" + part(cfg.Queue, 5) // its filter outlives this process
 	}
@@ -89,15 +87,8 @@ func (c *Config) queueRegion() string {
 
 // Tell implements notify.Source.
 func (s *Source) Tell(slot journal.Slot) {
-	if s.topic == nil {
-		return
-	}
-	s.mu.Lock()
-	s.next = max(s.next, slot)
-	s.mu.Unlock()
-	select {
-	case s.told <- struct{}{}:
-	default:
+	if s.topic != nil {
+		s.Outbox.Tell(slot)
 	}
 }
 
@@ -112,18 +103,14 @@ func (s *Source) Run(ctx context.Context, to *notify.Woken) {
 // publish sends what Tell was told, one message at a time. A message that fails is not
 // repeated: by then the others have polled, or a newer one tells them as much.
 func (s *Source) publish(ctx context.Context) {
-	trouble := trouble{log: s.cfg.Logger, what: "other servers are not notified, and must poll"}
+	trouble := notify.Trouble{Log: s.cfg.Logger, Means: "other servers are not notified, and must poll"}
 	for {
-		select {
-		case <-ctx.Done():
+		slot, err := s.Take(ctx)
+		if err != nil {
 			return
-		case <-s.told:
 		}
-		s.mu.Lock()
-		slot := s.next
-		s.mu.Unlock()
-		trouble.note(ctx, s.publishSlot(ctx, slot))
-		if trouble.pause(ctx) != nil {
+		trouble.Note(ctx, s.publishSlot(ctx, slot))
+		if trouble.Pause(ctx) != nil {
 			return
 		}
 	}
@@ -147,19 +134,19 @@ func (s *Source) publishSlot(ctx context.Context, slot journal.Slot) error {
 
 // receive receives until ctx ends. A queue that is gone is made again.
 func (s *Source) receive(ctx context.Context, to *notify.Woken) {
-	trouble := trouble{log: s.cfg.Logger, what: "notifications do not come; polling"}
+	trouble := notify.Trouble{Log: s.cfg.Logger, Means: "notifications do not come; polling"}
 	for ctx.Err() == nil {
 		q, err := s.open(ctx)
 		if err == nil {
-			err = s.drain(ctx, q, func() { trouble.note(ctx, nil); to.Up() }, to.Heard)
+			err = s.drain(ctx, q, func() { trouble.Note(ctx, nil); to.Up() }, to.Heard)
 		}
 		s.leave(ctx, q)
 		if ctx.Err() != nil {
 			return
 		}
 		to.Down()
-		trouble.note(ctx, err)
-		if trouble.pause(ctx) != nil {
+		trouble.Note(ctx, err)
+		if trouble.Pause(ctx) != nil {
 			return
 		}
 	}
