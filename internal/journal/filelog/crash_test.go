@@ -15,7 +15,7 @@ import (
 
 var (
 	crashSeed = flag.Uint64("crash.seed", 0, "the one seed to run the crash test with, instead of the usual ones")
-	crashRuns = flag.Uint64("crash.runs", 18, "how many seeds to run the crash test with")
+	crashRuns = flag.Uint64("crash.runs", crashRunsUsual, "how many seeds to run the crash test with")
 )
 
 // TestCrash pulls the plug before every system call of a random life of a

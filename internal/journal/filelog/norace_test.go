@@ -1,0 +1,5 @@
+//go:build !race
+
+package filelog
+
+const crashRunsUsual = 18
