@@ -58,6 +58,7 @@ var pages = map[string]page{
 		{starts: "NATS_PASSWORD_FILE=", skipped: "needs NATS servers: the tests of internal/journal/natslog have some"},
 		{starts: "xb etcd", serves: "Serving the etcd API"},
 		{starts: "kubectl get --raw", runs: true},
+		{starts: "xb status", runs: true},
 		{starts: "xb fsck", runs: true},
 		{starts: "xb journal dump", runs: true},
 	}},
