@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -34,6 +35,8 @@ type Scenario struct {
 	// writes whose answer is lost, and writes that are answered by Unknown and land
 	// later, or never.
 	Faults int
+	// Memorable says which bodies judges remember once they were stored; see View.Memory.
+	Memorable func(stored.Body) bool
 	// Judge is asked about every state. It must not depend on anything but its arguments.
 	Judge func(before, after View) error
 	// Rest is asked about states in which all clients have finished.
@@ -75,11 +78,36 @@ func (v *Violation) Unwrap() error { return v.Err }
 
 // Run explores the scenario until it has seen every state, or finds a Violation.
 func Run(s Scenario) (Report, error) {
-	e := &explorer{scenario: s, catalog: newCatalog(), seen: map[[2]uint64]struct{}{}}
-	e.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+	e := newExplorer(s)
 	err := e.explore(e.first())
 	e.report.States = len(e.seen)
 	return e.report, err
+}
+
+// Walk goes n random ways from the start until all clients have finished, and judges each
+// state on them. The same seed goes the same ways.
+func Walk(s Scenario, seed uint64, n int) error {
+	e := newExplorer(s)
+	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // no secret
+	first := e.first()
+	for range n {
+		at := first
+		for at.depth < patience && !e.finished(at) {
+			steps := e.steps(at)
+			if chance.IntN(8) > 0 { // otherwise all faults would come at the beginning
+				steps = slices.DeleteFunc(steps, step.isFault)
+			}
+			next := e.take(at, steps[chance.IntN(len(steps))])
+			if err := e.judge(at, next); err != nil {
+				return err
+			}
+			at = next
+		}
+		if err := e.goOn(at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type explorer struct {
@@ -89,6 +117,11 @@ type explorer struct {
 	seen     map[[2]uint64]struct{}
 	seeds    [2]maphash.Seed
 	report   Report
+}
+
+func newExplorer(s Scenario) *explorer {
+	return &explorer{scenario: s, catalog: newCatalog(), seen: map[[2]uint64]struct{}{},
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
 }
 
 // first is the state in which nothing has happened.

@@ -8,13 +8,15 @@ import (
 
 var (
 	limit  = flag.Int("states", states, "explore at most so many states of each scenario; 0: all")
+	walks  = flag.Int("walks", ways, "go so many random ways of each scenario, with more faults")
+	seed   = flag.Uint64("seed", 1, "which random ways")
 	faults = flag.Int("faults", 2, "how many faults scenarios with two short clients have; longer ones have fewer")
 )
 
 // run explores a scenario, and says how far it came.
 func run(t *testing.T, w *world, s Scenario) {
 	t.Helper()
-	s.Judge, s.Rest, s.Limit, s.Fair = w.judge, w.rest, *limit, 63
+	s.Judge, s.Rest, s.Memorable, s.Limit, s.Fair = w.judge, w.rest, decided, *limit, 63
 	if s.Start == nil {
 		s.Start = w.start()
 	}
@@ -24,62 +26,101 @@ func run(t *testing.T, w *world, s Scenario) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Faults += 2
+	if err := Walk(s, *seed, *walks); err != nil {
+		t.Fatal(err)
+	}
 }
 
-// ways runs a test without a centre and with one.
-func ways(t *testing.T, n int, test func(t *testing.T, w *world)) {
+// bothWays runs a test without a centre and with one.
+func bothWays(t *testing.T, n int, test func(t *testing.T, w *world)) {
 	t.Run("records at home", func(t *testing.T) { test(t, regions(n)) })
 	t.Run("records in the centre", func(t *testing.T) { test(t, withCentre(n)) })
 }
 
 func TestTwoCreatesInTwoRegions(t *testing.T) {
-	ways(t, 2, func(t *testing.T, w *world) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: *faults, Clients: [][]Task{{w.create("a", "r1")}, {w.create("b", "r2")}}})
 	})
 }
 
 func TestTwoCreatesInThreeRegions(t *testing.T) {
-	ways(t, 3, func(t *testing.T, w *world) {
+	bothWays(t, 3, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: *faults - 1, Clients: [][]Task{{w.create("a", "r1")}, {w.create("b", "r2")}}})
 	})
 }
 
 func TestThreeCreates(t *testing.T) {
-	ways(t, 2, func(t *testing.T, w *world) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Clients: [][]Task{{w.create("a", "r1")}, {w.create("b", "r2")}, {w.create("c", "r1")}}})
 	})
 }
 
 func TestTwoClientsWithOneOperation(t *testing.T) {
-	ways(t, 2, func(t *testing.T, w *world) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: *faults - 1, Clients: [][]Task{{w.create("a", "r1")}, {w.create("a", "r1")}}})
 	})
 }
 
 func TestDeleteAgainstCreate(t *testing.T) {
-	ways(t, 2, func(t *testing.T, w *world) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: *faults - 1, Start: w.start(w.owned("a", "r1")...),
 			Clients: [][]Task{{w.remove("d", "r1")}, {w.create("b", "r2")}}})
 	})
 }
 
 func TestTwoDeletes(t *testing.T) {
-	ways(t, 2, func(t *testing.T, w *world) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: *faults - 1, Start: w.start(w.owned("a", "r1")...),
 			Clients: [][]Task{{w.remove("d", "r1")}, {w.remove("e", "r2")}}})
 	})
 }
 
 func TestDeleteAndReuse(t *testing.T) {
-	ways(t, 2, func(t *testing.T, w *world) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: *faults - 2, Start: w.start(w.owned("a", "r1")...),
 			Clients: [][]Task{{w.remove("d", "r1"), w.create("b", "r1")}, {w.remove("e", "r2"), w.create("c", "r2")}}})
 	})
 }
 
 func TestCreateAgainstDeleteOfIt(t *testing.T) {
-	ways(t, 2, func(t *testing.T, w *world) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: *faults - 1,
 			Clients: [][]Task{{w.create("a", "r1")}, {w.remove("d", "r2"), w.create("b", "r2")}}})
+	})
+}
+
+func TestJoinAgainstCreate(t *testing.T) {
+	bothWays(t, 1, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Faults: max(*faults-1, 0), Clients: [][]Task{{w.create("a", "r1")}, {w.join("r2")}}})
+	})
+}
+
+func TestJoinAgainstDelete(t *testing.T) {
+	bothWays(t, 1, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Faults: max(*faults-1, 0), Start: w.start(w.owned("a", "r1")...),
+			Clients: [][]Task{{w.remove("d", "r1"), w.create("b", "r1")}, {w.join("r2")}}})
+	})
+}
+
+func TestJoinAgainstTwoCreates(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Clients: [][]Task{{w.create("a", "r1")}, {w.create("b", "r2")}, {w.join("r3")}}})
+	})
+}
+
+func TestTwoClientsJoinOneRegion(t *testing.T) {
+	bothWays(t, 1, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Start: w.start(w.owned("a", "r1")...),
+			Clients: [][]Task{{w.join("r2")}, {w.join("r2")}, {w.remove("d", "r1")}}})
+	})
+}
+
+// A client that repeats its operation after the records were collected is told that
+// nobody knows any more, and nothing is created a second time.
+func TestCollectAgainstRepeatedCreate(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Faults: max(*faults-1, 0),
+			Clients: [][]Task{{w.create("a", "r1"), w.remove("d", "r1")}, {w.create("a", "r1")}, {w.collect(1)}}})
 	})
 }

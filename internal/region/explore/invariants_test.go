@@ -82,11 +82,31 @@ func (w *world) remove(unique string, home stored.Region) Task {
 	return w.task(unique, home, (*protocol.Pass).Delete)
 }
 
+// join is the task of making a region a member.
+func (w *world) join(r stored.Region) Task {
+	return Task{Name: "join " + string(r), Pass: func(call stored.Call) string {
+		if _, err := protocol.Begin(w.layout, r, call, true).Join(r); err != nil {
+			return ""
+		}
+		return "Active"
+	}}
+}
+
+// collect is the task of removing the records of operations made before a window.
+func (w *world) collect(before stored.Window) Task {
+	return Task{Name: "collect", Pass: func(call stored.Call) string {
+		if err := protocol.Begin(w.layout, "r1", call, true).Collect(before); err != nil {
+			return ""
+		}
+		return "Collected"
+	}}
+}
+
 func (w *world) task(unique string, home stored.Region, run func(*protocol.Pass, stored.Operation) (stored.Operation, error)) Task {
 	op := stored.Operation{ID: stored.OpID{Unique: unique}, Key: theKey, Home: home}
 	w.ops[unique] = op
 	return Task{Name: unique, Pass: func(call stored.Call) string {
-		done, err := run(protocol.Begin(w.layout, call, true), op)
+		done, err := run(protocol.Begin(w.layout, home, call, true), op)
 		if err != nil {
 			return ""
 		}
@@ -99,17 +119,23 @@ type facts struct {
 	claims   map[stored.Region]stored.Claim
 	records  map[string]stored.Operation // by the unique part of the ID
 	results  map[string]string           // of operations whose clients have their answer
-	creates  []stored.Operation          // that were decided to be carried out, and are not deleted
-	deletes  []stored.Operation          // that were decided to be carried out
+	executed map[string]stored.Operation // that were committed, also if their records are gone
+	creates  []stored.Operation          // executed, and their targets not deleted
+	deletes  []stored.Operation          // executed
 	register stored.Membership
 }
 
-func executed(o stored.Operation) bool {
-	return o.State == stored.Committed || o.State == stored.Done
+// decided picks what judges remember: operations that were committed.
+func decided(b stored.Body) bool {
+	o, ok := b.(stored.Operation)
+	return ok && o.State == stored.Committed
 }
 
 func (w *world) look(v View) facts {
-	f := facts{claims: map[stored.Region]stored.Claim{}, records: map[string]stored.Operation{}, results: map[string]string{}}
+	f := facts{
+		claims: map[stored.Region]stored.Claim{}, records: map[string]stored.Operation{},
+		results: map[string]string{}, executed: map[string]stored.Operation{},
+	}
 	for place, body := range v.All {
 		switch b := body.(type) {
 		case stored.Claim:
@@ -125,28 +151,27 @@ func (w *world) look(v View) facts {
 	for _, r := range v.Results() {
 		f.results[r.Task] = r.Text
 	}
-	for _, o := range f.records {
-		if executed(o) && o.Verb == stored.Delete {
+	for _, b := range v.Memory() {
+		o := b.(stored.Operation)
+		f.executed[o.ID.Unique] = o
+	}
+	for name, o := range f.records { // also those that were there at the start
+		if o.State == stored.Done {
+			f.executed[name] = o
+		}
+	}
+	for _, o := range f.executed {
+		if o.Verb == stored.Delete {
 			f.deletes = append(f.deletes, o)
 		}
 	}
-	for _, o := range f.records {
+	for _, o := range f.executed {
 		gone := slices.ContainsFunc(f.deletes, func(d stored.Operation) bool { return d.Target == o.ID })
-		if executed(o) && o.Verb == stored.Create && !gone {
+		if o.Verb == stored.Create && !gone {
 			f.creates = append(f.creates, o)
 		}
 	}
 	return f
-}
-
-// everCreated says whether the key has had an owner.
-func (f facts) everCreated() bool {
-	for _, o := range f.records {
-		if executed(o) && o.Verb == stored.Create {
-			return true
-		}
-	}
-	return false
 }
 
 // judge holds each step against what must be true at all times.
@@ -156,16 +181,20 @@ func (w *world) judge(before, after View) error {
 		return err
 	}
 	for name, o := range is.records {
-		if executed(o) && !executed(was.records[name]) && was.results[name] != "" {
+		before := was.records[name]
+		if _, twice := was.executed[name]; twice && o.State == stored.Committed && before.State != stored.Committed {
+			return fmt.Errorf("%s is committed a second time", name)
+		}
+		if o.State == stored.Committed && before.State == stored.Pending && was.results[name] != "" {
 			return fmt.Errorf("%s is committed after its client was told %s", name, was.results[name])
 		}
-		if o.Reason == stored.Taken && !was.everCreated() {
+		if o.Reason == stored.Taken && len(was.executed) == 0 {
 			return fmt.Errorf("%s is told that the key is taken, and nobody ever had it", name)
 		}
 	}
 	for name, text := range is.results {
 		if was.results[name] == "" && text == string(stored.Done) {
-			if err := is.acknowledged(is.records[name]); err != nil {
+			if err := is.acknowledged(is.executed[name]); err != nil {
 				return err
 			}
 		}
@@ -185,6 +214,12 @@ func (f facts) oneOwner() error {
 		}
 		targets[d.Target] = d.ID
 	}
+	for _, o := range f.creates {
+		over := o.State == stored.Done || f.records[o.ID.Unique].State == stored.Done
+		if err := f.acknowledged(o); over && err != nil {
+			return err
+		}
+	}
 	real := stored.Region("")
 	for r, c := range f.claims {
 		if c.Phase == stored.Real || c.WasReal {
@@ -193,11 +228,11 @@ func (f facts) oneOwner() error {
 			}
 			real = r
 		}
-		if owner := f.records[c.Owner.Op.Unique]; c.Owned() && !executed(owner) {
-			return fmt.Errorf("the claim in %s stands, and its operation is %s", r, owner.State)
+		if _, ok := f.executed[c.Owner.Op.Unique]; c.Owned() && !ok {
+			return fmt.Errorf("the claim in %s stands, and %v was not committed", r, c.Owner.Op)
 		}
-		if by := f.records[c.Deleter.Op.Unique]; c.Phase == stored.Tomb && !executed(by) {
-			return fmt.Errorf("there is a tomb in %s, and its operation is %s", r, by.State)
+		if _, ok := f.executed[c.Deleter.Op.Unique]; c.Phase == stored.Tomb && !ok {
+			return fmt.Errorf("there is a tomb in %s, and %v was not committed", r, c.Deleter.Op)
 		}
 	}
 	return nil
@@ -210,7 +245,7 @@ func (f facts) acknowledged(o stored.Operation) error {
 		switch {
 		case o.Verb == stored.Create && m.Active && len(f.creates) == 1 && f.creates[0].ID == o.ID && (!c.Owned() || c.Owner.Op != o.ID):
 			return fmt.Errorf("%v is acknowledged, and %s has no claim of it", o.ID, m.Region)
-		case o.Verb == stored.Delete && c.Phase != "" && c.Owner.Op == o.Target && c.Owner.Epoch >= m.Since && c.Phase != stored.Intent:
+		case o.Verb == stored.Delete && (c.Owned() || c.Phase == stored.Tomb) && c.Owner.Op == o.Target && c.Owner.Epoch >= m.Since:
 			return fmt.Errorf("%v is acknowledged, and %s still has a claim of %v", o.ID, m.Region, o.Target)
 		}
 	}

@@ -2,4 +2,7 @@
 
 package explore
 
-const states = 100_000
+const (
+	states = 100_000
+	ways   = 2000
+)

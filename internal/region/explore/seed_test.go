@@ -90,7 +90,9 @@ func refuted(t *testing.T, w *world, careful bool, judge func(View) error) {
 		Clients: [][]Task{{w.outline("a", "r1", careful)}, {w.outline("b", "r2", careful)}},
 		Judge:   func(_, after View) error { return judge(after) },
 		Rest:    func(View) error { return nil },
-		Fair:    63,
+
+		Memorable: func(stored.Body) bool { return false },
+		Fair:      63,
 	})
 	t.Logf("%v: %v", report, err)
 	if v := (*Violation)(nil); !errors.As(err, &v) {

@@ -12,6 +12,7 @@ type state struct {
 	late    []flight
 	faults  int      // left
 	results []result // of tasks that have ended, in this order
+	memory  []int    // memorable bodies, in the order in which they were stored first
 
 	parent *state // how it was reached, for the story of a violation
 	step   step
@@ -98,6 +99,8 @@ func (s *state) encode() []byte {
 	for _, r := range s.results {
 		put(r.client, r.task, r.text)
 	}
+	put(len(s.memory))
+	put(s.memory...)
 	for _, f := range s.late {
 		put(f.request.key, f.request.body, f.request.version, len(f.request.Action))
 	}

@@ -27,6 +27,8 @@ type step struct {
 	fate    fate
 }
 
+func (t step) isFault() bool { return t.fate != answered && t.fate != landed }
+
 // steps are all that can happen in s.
 func (e *explorer) steps(s *state) (all []step) {
 	for i := range s.late {
@@ -61,8 +63,8 @@ func (e *explorer) steps(s *state) (all []step) {
 // take returns the state after the step.
 func (e *explorer) take(s *state, t step) *state {
 	next := &state{objects: s.objects, clients: slices.Clone(s.clients), late: s.late, faults: s.faults,
-		results: s.results, parent: s, step: t, depth: s.depth + 1}
-	if t.fate != answered && t.fate != landed {
+		results: s.results, memory: s.memory, parent: s, step: t, depth: s.depth + 1}
+	if t.isFault() {
 		next.faults--
 	}
 	if t.fate == landed {
@@ -150,6 +152,9 @@ func (e *explorer) carryOut(s *state, r call) int {
 	}
 	written := entry{r.key, s.unused(r.key, c), r.body}
 	s.objects = s.objects.with(written)
+	if e.scenario.Memorable(r.Body) && !slices.Contains(s.memory, r.body) {
+		s.memory = append(slices.Clip(s.memory), r.body)
+	}
 	return c.answer(stored.OK, objects{written}, false)
 }
 
@@ -229,6 +234,14 @@ func (v View) All(yield func(stored.Place, stored.Body) bool) {
 			return
 		}
 	}
+}
+
+// Memory are the memorable bodies that were ever written.
+func (v View) Memory() (all []stored.Body) {
+	for _, n := range v.s.memory {
+		all = append(all, v.e.catalog.bodies[n])
+	}
+	return all
 }
 
 // Result is what a task has come to.

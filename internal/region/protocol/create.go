@@ -17,7 +17,7 @@ func (p *Pass) reserve(rec record, m stored.Membership) ([]claim, error) {
 		case c.Owner.Op != rec.ID:
 			return nil, p.contest(rec, *c, i == 0 || claims[0].Owner.Op == rec.ID)
 		case c.Phase != stored.Intent, newer(c.Owner, want.Owner):
-			return nil, ErrAgain // this pass is behind
+			return nil, p.refresh() // this pass is behind
 		case c.Owner != want.Owner:
 			raise.add(c, want)
 		}

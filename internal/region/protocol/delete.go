@@ -19,7 +19,7 @@ func (p *Pass) mark(rec record, m stored.Membership) ([]claim, error) {
 		c := &claims[i]
 		switch ours, stake := c.reservedBy(rec.ID); {
 		case ours && newer(stake, by):
-			return nil, ErrAgain // this pass is behind
+			return nil, p.refresh() // this pass is behind
 		case ours && stake == by:
 		case ours && c.Phase == stored.Intent:
 			marks.add(c, keep)

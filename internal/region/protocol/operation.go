@@ -116,8 +116,9 @@ func (p *Pass) advance(rec record) (stored.Operation, error) {
 }
 
 // decide reserves the key for a pending operation, commits it, and carries it out. The
-// membership is read after the record was written: whoever changes the membership later
-// finds the record, and has it reserve the key anew.
+// membership is read after the record was written: whoever changes the membership raises
+// this region's copy before it lists the records, and so either this pass sees the change,
+// or the record is found and has to reserve its key anew.
 func (p *Pass) decide(rec record) (record, error) {
 	m, err := p.membership()
 	if err != nil {
@@ -145,7 +146,7 @@ func (p *Pass) decide(rec record) (record, error) {
 func refuse(op stored.Operation, m stored.Membership) stored.Reason {
 	home, _ := m.Find(op.Home)
 	switch {
-	case op.ID.Window < m.Horizon:
+	case op.ID.Window != m.Horizon:
 		return stored.Expired
 	case !home.Active:
 		return stored.NotActive
@@ -160,6 +161,9 @@ func (p *Pass) finish(rec record) (record, error) {
 	m, err := p.membership()
 	if err != nil {
 		return record{}, err
+	}
+	if m.Epoch < rec.Epoch {
+		return record{}, p.refresh() // it may lack a member of the decision
 	}
 	var members []stored.Member
 	for _, r := range rec.Members {
@@ -213,12 +217,25 @@ func (p *Pass) fence(rec record, claims []claim) error {
 	if err != nil {
 		return err
 	}
-	for i, o := range found {
+	for _, o := range found {
 		if m, _ := o.Body.(stored.Membership); !m.Covers(rec.Home, rec.Epoch) {
-			return fmt.Errorf("%s does not know %s as a member since epoch %d: %w", claims[i].member.Region, rec.Home, rec.Epoch, ErrAgain)
+			return p.refresh()
 		}
 	}
 	return nil
+}
+
+// refresh raises the copies of the membership, one of which was found to be behind. It
+// always returns an error.
+func (p *Pass) refresh() error {
+	_, m, err := p.register()
+	if err != nil {
+		return err
+	}
+	if err := p.push(m); err != nil {
+		return err
+	}
+	return ErrAgain
 }
 
 // tidy removes the reservations of an aborted operation, as far as it can: whatever is

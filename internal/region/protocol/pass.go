@@ -18,7 +18,8 @@ type Layout struct {
 	// Central: the records of operations are in the central store. Otherwise each record
 	// is in the home region of its operation.
 	Central bool
-	// Register is where the Membership is that is true. All other Memberships are copies.
+	// Register is where the membership is changed: the central store, or one of the
+	// regions. The other regions have copies.
 	Register stored.Place
 }
 
@@ -47,18 +48,23 @@ func (w *Waiting) Error() string { return fmt.Sprintf("operation %s holds the ke
 // Pass is one pass.
 type Pass struct {
 	layout Layout
+	here   stored.Region
 	call   stored.Call
 	hasty  bool
 }
 
-// Begin begins a pass. A hasty one aborts undecided operations that are in its way, where
-// any other would return Waiting.
-func Begin(l Layout, call stored.Call, hasty bool) *Pass {
-	return &Pass{layout: l, call: call, hasty: hasty}
+// Begin begins a pass of a client in a region, whose copy of the membership it reads. A
+// hasty one aborts undecided operations that are in its way, where any other would return
+// Waiting.
+func Begin(l Layout, here stored.Region, call stored.Call, hasty bool) *Pass {
+	return &Pass{layout: l, here: here, call: call, hasty: hasty}
 }
 
 // read reads objects side by side; Body is nil of those that do not exist.
 func (p *Pass) read(requests ...stored.Request) ([]stored.Object, error) {
+	if len(requests) == 0 {
+		return nil, nil
+	}
 	objects := make([]stored.Object, len(requests))
 	for i, a := range p.call(requests...) {
 		switch a.Outcome {
@@ -75,10 +81,10 @@ func (p *Pass) read(requests ...stored.Request) ([]stored.Object, error) {
 // write makes writes side by side, and returns the objects as they are then. It fails
 // unless all are made.
 func (p *Pass) write(requests ...stored.Request) ([]stored.Object, error) {
-	objects := make([]stored.Object, len(requests))
 	if len(requests) == 0 {
 		return nil, nil
 	}
+	objects := make([]stored.Object, len(requests))
 	for i, a := range p.call(requests...) {
 		if a.Outcome != stored.OK {
 			return nil, refusal(requests[i], a)
@@ -96,12 +102,18 @@ func refusal(r stored.Request, a stored.Answer) error {
 	return fmt.Errorf("%s %s in %s: %s: %w", r.Action, r.Kind, at, a.Outcome, ErrAgain)
 }
 
-// membership reads the register.
+// membership reads this region's copy, which may be a change behind the register. It is
+// empty if the region is no member.
 func (p *Pass) membership() (stored.Membership, error) {
-	_, m, err := p.register()
-	return m, err
+	found, err := p.read(stored.ReadOf(p.here.Place(), stored.KindMembership, stored.MembershipName))
+	if err != nil {
+		return stored.Membership{}, err
+	}
+	m, _ := found[0].Body.(stored.Membership)
+	return m, nil
 }
 
+// register reads the membership where it is changed.
 func (p *Pass) register() (stored.Object, stored.Membership, error) {
 	found, err := p.read(stored.ReadOf(p.layout.Register, stored.KindMembership, stored.MembershipName))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // Region is the name of a region.
 type Region string
 
-// Epoch counts the changes of the membership, from 1.
+// Epoch counts the changes of the Membership, from 1.
 type Epoch uint64
 
 // Attempt counts how often an operation had to reserve its key anew because the
@@ -194,10 +194,10 @@ type Operation struct {
 	State   State
 	Attempt Attempt
 	Reason  Reason // if Aborted
-	// Epoch and Members are the membership at the decision. Invariant: set if and only
-	// if State is Committed or Done.
+	// Epoch is that of the membership at the decision; before it, an epoch that the
+	// decision must not be older than.
 	Epoch   Epoch
-	Members []Region
+	Members []Region // at the decision; of Committed and Done only
 }
 
 // Kind is KindOperation.
@@ -223,7 +223,7 @@ type Member struct {
 // copies in the regions are only ever raised.
 type Membership struct {
 	Epoch   Epoch
-	Horizon Window   // operations of older windows are not carried out any more
+	Horizon Window   // operations of other windows are not decided any more
 	Members []Member // sorted by region, each once; at most one of them is joining
 }
 
@@ -240,6 +240,20 @@ func (m Membership) Find(r Region) (Member, bool) {
 		return Member{}, false
 	}
 	return m.Members[i], true
+}
+
+// With returns the membership with x in it, in the place of the member of that name.
+func (m Membership) With(x Member) Membership {
+	i, found := slices.BinarySearchFunc(m.Members, x.Region, func(y Member, r Region) int {
+		return strings.Compare(string(y.Region), string(r))
+	})
+	m.Members = slices.Clone(m.Members)
+	if found {
+		m.Members[i] = x
+	} else {
+		m.Members = slices.Insert(m.Members, i, x)
+	}
+	return m
 }
 
 // Regions are all members, joining ones too.
