@@ -44,7 +44,8 @@ type Scenario struct {
 	// Limit ends the exploration after so many states; 0: none.
 	Limit int
 	// Fair is how many states are passed over between two of which it is checked that
-	// all clients come to their end without faults; 0: each is checked.
+	// all clients come to their end without faults, together and each alone; 0: each is
+	// checked.
 	Fair int
 }
 
@@ -206,28 +207,47 @@ func (e *explorer) finished(s *state) bool {
 // patience is how many calls all clients together may need to come to their end.
 const patience = 3000
 
-var errStuck = errors.New("the clients do not come to an end, though nothing goes wrong any more")
+var errStuck = errors.New("clients do not come to an end, though nothing goes wrong any more")
 
 // goOn lets the clients take turns, without faults, until all have finished, and judges
-// how they leave the regions.
+// how they leave the regions. Then it lets each client go on alone, as if all others had
+// died: it must come to its end, too.
 func (e *explorer) goOn(s *state) error {
-	for turn := 0; !e.finished(s); turn++ {
-		if turn > patience {
-			return &Violation{errStuck, e.story(s)}
-		}
-		i := turn % len(s.clients)
-		c := s.clients[i]
-		if c.node == nil {
-			continue
-		}
-		next := e.take(s, step{client: i, request: slices.Index(c.answers, 0)})
-		if err := e.judge(s, next); err != nil {
+	end, err := e.turns(s, func(turn int) int { return turn % len(s.clients) })
+	if err != nil {
+		return err
+	}
+	if err := e.scenario.Rest(View{e, end}); err != nil {
+		return &Violation{err, e.story(end)}
+	}
+	for i := range s.clients {
+		if _, err := e.turns(s, func(int) int { return i }); err != nil {
 			return err
 		}
-		s = next
-	}
-	if err := e.scenario.Rest(View{e, s}); err != nil {
-		return &Violation{err, e.story(s)}
 	}
 	return nil
+}
+
+// turns lets the clients that next names go on, one call in each turn, until they have all
+// finished.
+func (e *explorer) turns(s *state, next func(turn int) int) (*state, error) {
+	start, idle := s, 0
+	for turn := 0; idle < len(s.clients); turn++ {
+		if turn > patience {
+			return nil, &Violation{errStuck, e.story(start)}
+		}
+		i := next(turn)
+		c := s.clients[i]
+		if c.node == nil {
+			idle++
+			continue
+		}
+		idle = 0
+		after := e.take(s, step{client: i, request: slices.Index(c.answers, 0)})
+		if err := e.judge(s, after); err != nil {
+			return nil, err
+		}
+		s = after
+	}
+	return s, nil
 }

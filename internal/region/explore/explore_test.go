@@ -124,3 +124,39 @@ func TestCollectAgainstRepeatedCreate(t *testing.T) {
 			Clients: [][]Task{{w.create("a", "r1"), w.remove("d", "r1")}, {w.create("a", "r1")}, {w.collect(1)}}})
 	})
 }
+
+// The removed region can still be reached, and its clients know nothing of its removal.
+func TestRemovalAgainstCreates(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Faults: max(*faults-1, 0),
+			Clients: [][]Task{{w.create("a", "r2")}, {w.expel("r2"), w.create("b", "r1")}}})
+	})
+}
+
+func TestRemovalAgainstCreatesInThreeRegions(t *testing.T) {
+	bothWays(t, 3, func(t *testing.T, w *world) {
+		run(t, w, Scenario{
+			Clients: [][]Task{{w.create("a", "r3")}, {w.create("b", "r2")}, {w.expel("r3")}}})
+	})
+}
+
+func TestRemovalAgainstDelete(t *testing.T) {
+	bothWays(t, 3, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Start: w.start(w.owned("a", "r1")...),
+			Clients: [][]Task{{w.remove("d", "r3")}, {w.expel("r3"), w.create("b", "r2")}}})
+	})
+}
+
+func TestRemovalOfTheHome(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Faults: max(*faults-1, 0), Start: w.start(w.owned("a", "r2")...),
+			Clients: [][]Task{{w.expel("r2")}, {w.remove("d", "r1"), w.create("b", "r1")}}})
+	})
+}
+
+func TestRemovalAndJoin(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{
+			Clients: [][]Task{{w.create("a", "r2")}, {w.expel("r2"), w.join("r2"), w.remove("d", "r1")}}})
+	})
+}

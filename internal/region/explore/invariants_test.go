@@ -1,7 +1,9 @@
 package explore
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/xbernetes/xbernetes/internal/region/protocol"
@@ -92,6 +94,16 @@ func (w *world) join(r stored.Region) Task {
 	}}
 }
 
+// expel is the task of removing a region.
+func (w *world) expel(r stored.Region) Task {
+	return Task{Name: "expel " + string(r), Pass: func(call stored.Call) string {
+		if _, err := protocol.Begin(w.layout, "r1", call, true).Remove(r); err != nil {
+			return ""
+		}
+		return "Expelled"
+	}}
+}
+
 // collect is the task of removing the records of operations made before a window.
 func (w *world) collect(before stored.Window) Task {
 	return Task{Name: "collect", Pass: func(call stored.Call) string {
@@ -107,7 +119,10 @@ func (w *world) task(unique string, home stored.Region, run func(*protocol.Pass,
 	w.ops[unique] = op
 	return Task{Name: unique, Pass: func(call stored.Call) string {
 		done, err := run(protocol.Begin(w.layout, home, call, true), op)
-		if err != nil {
+		switch {
+		case errors.Is(err, protocol.ErrRemoved):
+			return "Removed"
+		case err != nil:
 			return ""
 		}
 		return string(done.State) + string(done.Reason)
@@ -136,16 +151,16 @@ func (w *world) look(v View) facts {
 		claims: map[stored.Region]stored.Claim{}, records: map[string]stored.Operation{},
 		results: map[string]string{}, executed: map[string]stored.Operation{},
 	}
+	f.register, _ = v.Read(w.layout.Register, stored.KindMembership, stored.MembershipName).(stored.Membership)
 	for place, body := range v.All {
 		switch b := body.(type) {
 		case stored.Claim:
-			f.claims[stored.Region(place)] = b
+			// What a region has that is no member, or from the time before it joined, is void.
+			if f.register.Covers(stored.Region(place), math.MaxUint64) && !f.void(stored.Region(place), b) {
+				f.claims[stored.Region(place)] = b
+			}
 		case stored.Operation:
 			f.records[b.ID.Unique] = b
-		case stored.Membership:
-			if place == w.layout.Register {
-				f.register = b
-			}
 		}
 	}
 	for _, r := range v.Results() {
@@ -161,23 +176,55 @@ func (w *world) look(v View) facts {
 		}
 	}
 	for _, o := range f.executed {
-		if o.Verb == stored.Delete {
+		if o.Verb == stored.Delete && (w.counts(f, o) || f.buried(o.ID) || !f.stands(o.Target)) {
 			f.deletes = append(f.deletes, o)
 		}
 	}
 	for _, o := range f.executed {
 		gone := slices.ContainsFunc(f.deletes, func(d stored.Operation) bool { return d.Target == o.ID })
-		if o.Verb == stored.Create && !gone {
+		if o.Verb == stored.Create && !gone && (w.counts(f, o) || f.stands(o.ID)) {
 			f.creates = append(f.creates, o)
 		}
 	}
 	return f
 }
 
+// void says whether a claim in a member is older than its membership.
+func (f facts) void(r stored.Region, c stored.Claim) bool {
+	x, _ := f.register.Find(r)
+	return c.Owner.Epoch < x.Since
+}
+
+// counts says whether the decision in an operation's record counts by itself. If its home
+// was removed, the claims in the members decide.
+func (w *world) counts(f facts, o stored.Operation) bool {
+	return w.layout.Central || f.register.Covers(o.Home, o.Epoch)
+}
+
+// stands says whether a member has a claim of an operation that stands.
+func (f facts) stands(id stored.OpID) bool {
+	for _, c := range f.claims {
+		if c.Owned() && c.Owner.Op == id {
+			return true
+		}
+	}
+	return false
+}
+
+// buried says whether a member has a tomb that a delete has made.
+func (f facts) buried(id stored.OpID) bool {
+	for _, c := range f.claims {
+		if c.Phase == stored.Tomb && c.Deleter.Op == id {
+			return true
+		}
+	}
+	return false
+}
+
 // judge holds each step against what must be true at all times.
 func (w *world) judge(before, after View) error {
 	was, is := w.look(before), w.look(after)
-	if err := is.oneOwner(); err != nil {
+	if err := w.oneOwner(is); err != nil {
 		return err
 	}
 	for name, o := range is.records {
@@ -185,7 +232,7 @@ func (w *world) judge(before, after View) error {
 		if _, twice := was.executed[name]; twice && o.State == stored.Committed && before.State != stored.Committed {
 			return fmt.Errorf("%s is committed a second time", name)
 		}
-		if o.State == stored.Committed && before.State == stored.Pending && was.results[name] != "" {
+		if o.State == stored.Committed && before.State == stored.Pending && was.results[name] != "" && was.results[name] != "Removed" {
 			return fmt.Errorf("%s is committed after its client was told %s", name, was.results[name])
 		}
 		if o.Reason == stored.Taken && len(was.executed) == 0 {
@@ -193,6 +240,12 @@ func (w *world) judge(before, after View) error {
 		}
 	}
 	for name, text := range is.results {
+		if o := is.executed[name]; text == string(stored.Done) && o.Verb == stored.Delete && is.stands(o.Target) {
+			return fmt.Errorf("%v stands, though %s, which has deleted it, was acknowledged", o.Target, name)
+		}
+		if lost := is.lost(name); was.results[name] == text && text == string(stored.Done) && lost {
+			return fmt.Errorf("%s was acknowledged, and is gone without a delete", name)
+		}
 		if was.results[name] == "" && text == string(stored.Done) {
 			if err := is.acknowledged(is.executed[name]); err != nil {
 				return err
@@ -203,7 +256,7 @@ func (w *world) judge(before, after View) error {
 }
 
 // oneOwner: at most one operation owns the key, and claims only say what was decided.
-func (f facts) oneOwner() error {
+func (w *world) oneOwner(f facts) error {
 	if len(f.creates) > 1 {
 		return fmt.Errorf("the key has two owners: %v and %v", f.creates[0].ID, f.creates[1].ID)
 	}
@@ -215,18 +268,25 @@ func (f facts) oneOwner() error {
 		targets[d.Target] = d.ID
 	}
 	for _, o := range f.creates {
-		over := o.State == stored.Done || f.records[o.ID.Unique].State == stored.Done
+		over := o.State == stored.Done || w.counts(f, o) && f.records[o.ID.Unique].State == stored.Done ||
+			f.results[o.ID.Unique] == string(stored.Done)
 		if err := f.acknowledged(o); over && err != nil {
 			return err
 		}
 	}
-	real := stored.Region("")
+	real, owner := stored.Region(""), stored.OpID{}
 	for r, c := range f.claims {
 		if c.Phase == stored.Real || c.WasReal {
 			if real != "" {
 				return fmt.Errorf("the key is real in %s and in %s", real, r)
 			}
 			real = r
+		}
+		if c.Owned() {
+			if owner != (stored.OpID{}) && owner != c.Owner.Op {
+				return fmt.Errorf("claims of %v and of %v stand", owner, c.Owner.Op)
+			}
+			owner = c.Owner.Op
 		}
 		if _, ok := f.executed[c.Owner.Op.Unique]; c.Owned() && !ok {
 			return fmt.Errorf("the claim in %s stands, and %v was not committed", r, c.Owner.Op)
@@ -236,6 +296,14 @@ func (f facts) oneOwner() error {
 		}
 	}
 	return nil
+}
+
+// lost says whether a create was executed, is neither owner nor deleted.
+func (f facts) lost(name string) bool {
+	o, ok := f.executed[name]
+	return ok && o.Verb == stored.Create &&
+		!slices.ContainsFunc(f.creates, func(c stored.Operation) bool { return c.ID == o.ID }) &&
+		!slices.ContainsFunc(f.deletes, func(d stored.Operation) bool { return d.Target == o.ID })
 }
 
 // acknowledged: whatever a client is told to be done is done in all active members.
@@ -261,16 +329,16 @@ func (w *world) rest(v View) error {
 		if len(f.creates) == 1 && m.Active && (!c.Owned() || c.Owner.Op != f.creates[0].ID) {
 			return fmt.Errorf("at rest, %v owns the key and has no claim in %s", f.creates[0].ID, m.Region)
 		}
-		if len(f.creates) == 1 && m.Region == f.creates[0].Home && c.Phase != stored.Real && !c.WasReal {
+		if len(f.creates) == 1 && m.Region == f.creates[0].Home && w.counts(f, f.creates[0]) && c.Phase != stored.Real && !c.WasReal {
 			return fmt.Errorf("at rest, %v is not real in its home", f.creates[0].ID)
 		}
 		if len(f.creates) == 0 && c.Owned() {
 			return fmt.Errorf("at rest, nobody owns the key, and %s has a claim of %v", m.Region, c.Owner.Op)
 		}
-		if c.Phase == stored.Tomb {
+		if o := f.records[c.Deleter.Op.Unique]; c.Phase == stored.Tomb && w.counts(f, o) {
 			return fmt.Errorf("at rest, there is a tomb in %s", m.Region)
 		}
-		if o := f.records[c.Owner.Op.Unique]; c.Phase == stored.Intent && (o.State == stored.Pending || o.State == stored.Committed) {
+		if o := f.records[c.Owner.Op.Unique]; c.Phase == stored.Intent && w.counts(f, o) && (o.State == stored.Pending || o.State == stored.Committed) {
 			return fmt.Errorf("at rest, %s has an intent of %v, which is %s", m.Region, o.ID, o.State)
 		}
 	}

@@ -15,7 +15,7 @@ func (p *Pass) reserve(rec record, m stored.Membership) ([]claim, error) {
 		switch {
 		case c.Phase == stored.Copy: // below, once nothing else is in the way
 		case c.Owner.Op != rec.ID:
-			return nil, p.contest(rec, *c, i == 0 || claims[0].Owner.Op == rec.ID)
+			return nil, p.contest(rec, m, *c, i == 0 || claims[0].Owner.Op == rec.ID)
 		case c.Phase != stored.Intent, newer(c.Owner, want.Owner):
 			return nil, p.refresh() // this pass is behind
 		case c.Owner != want.Owner:
@@ -73,91 +73,17 @@ func (p *Pass) insert(want stored.Claim, members []stored.Member) ([]claim, erro
 	return claims, nil
 }
 
-// contest settles what stands in the way of rec in one region: it aborts rec if the key
-// has an owner, or takes one step to clear the way. It always returns an error. first says
-// whether rec holds the key in the first member, or could: of two pending operations only
-// that one may abort the other at once, so that they do not abort each other for ever.
-func (p *Pass) contest(rec record, c claim, first bool) error {
-	if c.Owner.Epoch < c.member.Since {
-		return p.remove(c) // it was written before the region was removed
-	}
-	switch c.Phase {
-	case stored.Intent:
-		return p.contestIntent(c, first)
-	case stored.Marked:
-		by, err := p.lookUp(c.Deleter.Op, c.Deleter.Home)
-		if err != nil {
-			return err
-		}
-		if by == nil || by.Attempt != c.Deleter.Attempt || by.State == stored.Pending || by.State == stored.Aborted {
-			return p.abort(rec, stored.Taken)
-		}
-		return p.settle(by)
-	case stored.Tomb:
-		by, err := p.lookUp(c.Deleter.Op, c.Deleter.Home)
-		if err != nil {
-			return err
-		}
-		return p.settle(by)
-	case stored.Held, stored.Real, stored.Copy:
-	}
-	return p.abort(rec, stored.Taken)
-}
-
-// contestIntent clears away an intent of another operation. The claim was read before the
-// operation's record is, and is removed only as it was read.
-func (p *Pass) contestIntent(c claim, first bool) error {
-	of, err := p.lookUp(c.Owner.Op, c.Owner.Home)
-	if err != nil {
-		return err
-	}
-	if of == nil || of.Attempt != c.Owner.Attempt || of.State == stored.Aborted || of.State == stored.Done {
-		return p.remove(c)
-	}
-	if of.State == stored.Pending {
-		return p.displace(*of, first)
-	}
-	return p.settle(of)
-}
-
-// displace aborts another operation that is not decided, or waits for it.
-func (p *Pass) displace(of record, first bool) error {
-	if first || p.hasty {
-		return p.abort(of, stored.Contended)
-	}
-	return &Waiting{of.ID}
-}
-
-// settle finishes another operation if it is committed. It always returns an error.
-func (p *Pass) settle(of *record) error {
-	if of != nil && of.State == stored.Committed {
-		if _, err := p.finish(*of); err != nil {
-			return err
-		}
-	}
-	return ErrAgain
-}
-
-// remove removes a claim as it was read. It always returns an error.
-func (p *Pass) remove(c claim) error {
-	if _, err := p.write(stored.RemoveOf(c.object)); err != nil {
-		return err
-	}
-	return ErrAgain
-}
-
 // hold turns the intents of a committed Create into claims that stand, that of its home
 // after all others.
 func (p *Pass) hold(rec record, claims []claim) error {
 	var others, home plan
 	for i := range claims {
 		c := &claims[i]
-		next := c.Claim
-		next.Phase = stored.Held
+		next := c.Held()
 		switch {
-		case c.Owner.Op != rec.ID, c.Phase == stored.Intent && c.Owner.Attempt != rec.Attempt:
-			return ErrAgain
-		case c.Phase != stored.Intent:
+		case c.Owner.Op == rec.ID && c.Owned():
+		case c.Owner.Op != rec.ID, c.Owner.Attempt != rec.Attempt, c.Phase != stored.Intent:
+			return p.refresh() // it was taken over, or this pass is behind
 		case c.member.Region == rec.Home:
 			next.Phase = stored.Real
 			home.add(c, next)

@@ -1,15 +1,19 @@
 package protocol
 
-import "github.com/xbernetes/xbernetes/internal/region/stored"
+import (
+	"slices"
+
+	"github.com/xbernetes/xbernetes/internal/region/stored"
+)
 
 // mark reserves the key for a pending Delete: it marks the target's claim in all active
 // members, and keeps the place of the claim in a joining one that has none yet.
 func (p *Pass) mark(rec record, m stored.Membership) ([]claim, error) {
-	if err := p.targetStands(rec); err != nil {
-		return nil, err
-	}
 	claims, err := p.claims(rec.Key, m.Members)
 	if err != nil {
+		return nil, err
+	}
+	if err := p.targetStands(rec, m, claims); err != nil {
 		return nil, err
 	}
 	by := rec.Stake(m.Epoch)
@@ -28,7 +32,7 @@ func (p *Pass) mark(rec record, m stored.Membership) ([]claim, error) {
 		case !c.member.Active && (c.Phase == "" || c.Phase == stored.Copy):
 			marks.add(c, keep)
 		default:
-			return nil, p.contestMark(rec, *c)
+			return nil, p.contestMark(rec, m, *c)
 		}
 	}
 	return claims, p.make(marks)
@@ -47,14 +51,18 @@ func (c *claim) reservedBy(id stored.OpID) (bool, stored.Stake) {
 
 // targetStands returns nil if the target of a Delete is done, so that it has a claim in all
 // active members. If the target is only decided, it is finished first.
-func (p *Pass) targetStands(rec record) error {
+func (p *Pass) targetStands(rec record, m stored.Membership, claims []claim) error {
+	i := slices.IndexFunc(claims, func(c claim) bool { return c.Owner.Op == rec.Target })
+	if i < 0 || p.orphaned(claims[i].Owner, m) {
+		return nil // claims of it that do not stand are in the way of the mark
+	}
 	target, err := p.lookUp(rec.Target, rec.TargetHome)
 	if err != nil || target == nil {
 		return err // without a record, it was done and has been collected
 	}
 	switch target.State {
 	case stored.Committed:
-		return p.settle(target)
+		return p.settle(*target)
 	case stored.Pending, stored.Aborted:
 		return p.abort(rec, stored.Absent)
 	case stored.Done:
@@ -64,39 +72,15 @@ func (p *Pass) targetStands(rec record) error {
 
 // contestMark settles what stands where rec wants to mark its target. It always returns an
 // error.
-func (p *Pass) contestMark(rec record, c claim) error {
+func (p *Pass) contestMark(rec record, m stored.Membership, c claim) error {
 	switch {
-	case c.Phase != "" && c.Owner.Epoch < c.member.Since:
+	case c.Phase == "":
+	case c.Owner.Epoch < c.member.Since:
 		return p.remove(c)
-	case c.Phase == stored.Marked && c.Owner.Op == rec.Target:
-		return p.contestDelete(c)
-	case c.Phase == stored.Tomb:
-		by, err := p.lookUp(c.Deleter.Op, c.Deleter.Home)
-		if err != nil {
-			return err
-		}
-		return p.settle(by)
-	case c.Phase == stored.Intent && !c.member.Active:
-		return p.contestIntent(c, false)
+	case c.Owner.Op == rec.Target, c.Phase == stored.Tomb, c.Phase == stored.Intent && !c.member.Active:
+		return p.clear(m, c, false)
 	}
 	return p.abort(rec, stored.Absent)
-}
-
-// contestDelete clears away the mark of another Delete.
-func (p *Pass) contestDelete(c claim) error {
-	by, err := p.lookUp(c.Deleter.Op, c.Deleter.Home)
-	switch {
-	case err != nil:
-		return err
-	case by == nil, by.Attempt != c.Deleter.Attempt, by.State == stored.Aborted:
-		if _, err := p.write(c.to(c.Unmark())); err != nil {
-			return err
-		}
-		return ErrAgain
-	case by.State == stored.Pending:
-		return p.displace(*by, false)
-	}
-	return p.settle(by) // if it is done, the claim was read before that
 }
 
 // bury removes the claims that a committed Delete has marked. All of them become Tombs
@@ -108,13 +92,11 @@ func (p *Pass) bury(rec record, claims []claim) error {
 		c := &claims[i]
 		switch ours, by := c.reservedBy(rec.ID); {
 		case ours && by.Attempt != rec.Attempt:
-			return ErrAgain
+			return p.refresh()
 		case ours && c.Phase == stored.Marked:
-			next := c.Claim
-			next.Phase = stored.Tomb
-			tombs.add(c, next)
+			tombs.add(c, c.Buried())
 		case !ours && c.Owner.Op == rec.Target && c.Owned():
-			return ErrAgain // somebody has taken the mark away
+			return p.refresh() // the delete was taken over
 		}
 	}
 	if err := p.make(tombs); err != nil {

@@ -10,7 +10,12 @@ import (
 // raise changes the membership in the register, if it still is as it was read. Copies are
 // at most one change behind, because they are raised to what was read before.
 func (p *Pass) raise(at stored.Object, next stored.Membership) (stored.Object, error) {
-	if err := p.push(at.Body.(stored.Membership)); err != nil {
+	now := at.Body.(stored.Membership)
+	stay := slices.DeleteFunc(now.Regions(), func(r stored.Region) bool {
+		_, found := next.Find(r)
+		return !found // it may be away for good
+	})
+	if err := p.pushTo(stay, now); err != nil {
 		return stored.Object{}, err
 	}
 	next.Epoch++
@@ -23,10 +28,12 @@ func (p *Pass) raise(at stored.Object, next stored.Membership) (stored.Object, e
 
 // push raises the copies of the membership in all members. Anybody may do that: a copy is
 // never older afterwards.
-func (p *Pass) push(m stored.Membership) error {
+func (p *Pass) push(m stored.Membership) error { return p.pushTo(m.Regions(), m) }
+
+func (p *Pass) pushTo(regions []stored.Region, m stored.Membership) error {
 	var places []stored.Place
 	var reads []stored.Request
-	for _, r := range m.Regions() {
+	for _, r := range regions {
 		if r.Place() != p.layout.Register {
 			places = append(places, r.Place())
 			reads = append(reads, stored.ReadOf(r.Place(), stored.KindMembership, stored.MembershipName))
@@ -94,13 +101,16 @@ func (p *Pass) Join(r stored.Region) (stored.Membership, error) {
 // region, too; those that have read it before are made to do so.
 func (p *Pass) fill(at stored.Object, r stored.Region) error {
 	m := at.Body.(stored.Membership)
+	me, _ := m.Find(r)
 	if err := p.push(m); err != nil {
+		return err
+	}
+	if err := p.disown(me); err != nil {
 		return err
 	}
 	if err := p.renew(m); err != nil {
 		return err
 	}
-	me, _ := m.Find(r)
 	i := slices.IndexFunc(m.Members, func(x stored.Member) bool { return x.Active })
 	if i < 0 {
 		return nil
@@ -181,7 +191,7 @@ func (p *Pass) copyClaims(at stored.Object, from, to stored.Member) error {
 	if err := p.sweep(there, names, source); err != nil {
 		return err
 	}
-	epoch := at.Body.(stored.Membership).Epoch
+	m := at.Body.(stored.Membership)
 	var copies plan
 	var open []*claim
 	for _, name := range sources {
@@ -190,7 +200,7 @@ func (p *Pass) copyClaims(at stored.Object, from, to stored.Member) error {
 		if !known {
 			c.member = to
 		}
-		next, err := p.copyOf(s, c, epoch)
+		next, err := p.copyOf(s, c, m)
 		if err != nil {
 			return err
 		}
@@ -210,49 +220,36 @@ func (p *Pass) copyClaims(at stored.Object, from, to stored.Member) error {
 
 // copyOf returns the Copy that a joining region is to have of s in the place of c, or
 // nothing if it needs none.
-func (p *Pass) copyOf(s, c claim, epoch stored.Epoch) (stored.Claim, error) {
-	switch s.Phase {
-	case stored.Intent:
-		return stored.Claim{}, p.copyIntent(s)
-	case stored.Marked:
-		return stored.Claim{}, p.contestDelete(s)
-	case stored.Tomb:
-		by, err := p.lookUp(s.Deleter.Op, s.Deleter.Home)
-		if err != nil {
-			return stored.Claim{}, err
-		}
-		return stored.Claim{}, p.settle(by)
-	case stored.Held, stored.Real, stored.Copy:
+func (p *Pass) copyOf(s, c claim, m stored.Membership) (stored.Claim, error) {
+	if s.Phase != stored.Held && s.Phase != stored.Real {
+		return stored.Claim{}, p.copyNone(s, m)
 	}
 	next := s.Claim
-	next.Phase, next.Owner.Epoch = stored.Copy, epoch
+	next.Phase, next.Owner.Epoch = stored.Copy, m.Epoch
+	if p.orphaned(s.Owner, m) {
+		next.Owner.Home = "" // the home may become a member again, with other records
+	}
 	switch {
-	case c.Phase == "":
-	case c.Phase == stored.Copy:
+	case c.Phase == "", c.Phase == stored.Copy:
+		return next, nil
 	case c.Owned() && c.Owner.Op == s.Owner.Op:
 		return stored.Claim{}, nil
-	case c.Phase == stored.Intent:
-		return stored.Claim{}, p.contestIntent(c, false)
-	default:
+	case c.Owned():
 		return stored.Claim{}, ErrAgain // the source is not what it was any more
 	}
-	return next, nil
+	return stored.Claim{}, p.clear(m, c, false)
 }
 
-// copyIntent leaves an intent alone if its operation is pending, for that reserves its key
-// in the region by itself. Otherwise it has the operation finished or the intent removed,
-// and returns an error.
-func (p *Pass) copyIntent(s claim) error {
-	of, err := p.lookUp(s.Owner.Op, s.Owner.Home)
-	switch {
-	case err != nil:
-		return err
-	case of == nil, of.State == stored.Aborted, of.State == stored.Done:
-		return p.remove(s) // if it is done, the claim was read before that
-	case of.State == stored.Committed:
-		return p.settle(of)
+// copyNone has a claim settled that does not stand, unless it is the intent of a pending
+// operation: that reserves its key in the joining region by itself.
+func (p *Pass) copyNone(s claim, m stored.Membership) error {
+	if s.Phase == stored.Intent && !p.orphaned(s.Owner, m) {
+		of, err := p.lookUp(s.Owner.Op, s.Owner.Home)
+		if err != nil || of != nil && of.State == stored.Pending {
+			return err
+		}
 	}
-	return nil
+	return p.clear(m, s, false)
 }
 
 // sweep removes from a joining region what has no source: claims of an earlier membership,
@@ -297,9 +294,7 @@ func (p *Pass) confirm(at stored.Object, from stored.Member, source map[string]c
 		if again[c.Name()].object.Version != source[c.Name()].object.Version {
 			return ErrAgain
 		}
-		next := c.Claim
-		next.Phase = stored.Held
-		stand.add(c, next)
+		stand.add(c, c.Held())
 	}
 	return p.make(stand)
 }
@@ -338,7 +333,7 @@ func (p *Pass) Collect(before stored.Window) error {
 		case rec.State == stored.Pending:
 			return p.abort(rec, stored.Expired)
 		case rec.State == stored.Committed:
-			return p.settle(&rec)
+			return p.settle(rec)
 		default:
 			removes = append(removes, stored.RemoveOf(rec.object))
 		}

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/xbernetes/xbernetes/internal/region/stored"
@@ -107,7 +108,9 @@ func (p *Pass) advance(rec record) (stored.Operation, error) {
 	case stored.Pending:
 		rec, err = p.decide(rec)
 	case stored.Committed:
-		rec, err = p.finish(rec)
+		if rec, err = p.finish(rec); errors.Is(err, errOrphaned) {
+			err = ErrRemoved
+		}
 	case stored.Aborted:
 		p.tidy(rec)
 	case stored.Done:
@@ -123,6 +126,9 @@ func (p *Pass) decide(rec record) (record, error) {
 	m, err := p.membership()
 	if err != nil {
 		return record{}, err
+	}
+	if m.Epoch < rec.Epoch {
+		return record{}, p.refresh() // the membership changed after it was read
 	}
 	if why := refuse(rec.Operation, m); why != "" {
 		return record{}, p.abort(rec, why)
@@ -162,8 +168,11 @@ func (p *Pass) finish(rec record) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	if m.Epoch < rec.Epoch {
+	switch {
+	case m.Epoch < rec.Epoch:
 		return record{}, p.refresh() // it may lack a member of the decision
+	case p.orphaned(rec.Stake(rec.Epoch), m):
+		return record{}, errOrphaned
 	}
 	var members []stored.Member
 	for _, r := range rec.Members {
@@ -232,10 +241,10 @@ func (p *Pass) refresh() error {
 	if err != nil {
 		return err
 	}
-	if err := p.push(m); err != nil {
-		return err
+	if _, member := m.Find(p.here); !member {
+		return ErrRemoved
 	}
-	return ErrAgain
+	return again(p.push(m))
 }
 
 // tidy removes the reservations of an aborted operation, as far as it can: whatever is

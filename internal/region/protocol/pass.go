@@ -103,8 +103,13 @@ func refusal(r stored.Request, a stored.Answer) error {
 }
 
 // membership reads this region's copy, which may be a change behind the register. It is
-// empty if the region is no member.
+// empty if the region was never a member. With a central store, it reads the register: a
+// removed region's copy stays as it was, and its clients could still write records there.
 func (p *Pass) membership() (stored.Membership, error) {
+	if p.layout.Central {
+		_, m, err := p.register()
+		return m, err
+	}
 	found, err := p.read(stored.ReadOf(p.here.Place(), stored.KindMembership, stored.MembershipName))
 	if err != nil {
 		return stored.Membership{}, err

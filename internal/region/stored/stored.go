@@ -93,6 +93,11 @@ const (
 	// Tomb: the delete operation is committed. Tombs are removed once there are tombs
 	// in all members.
 	Tomb Phase = "Tomb"
+	// FrozenIntent: an Intent of an operation whose home is no member any more. Nothing
+	// that was read of it before holds now.
+	FrozenIntent Phase = "FrozenIntent"
+	// FrozenMark: the same of Marked.
+	FrozenMark Phase = "FrozenMark"
 	// Copy: a joining region has read the claim in another region, and does not know
 	// yet whether it still stands there. A Copy decides nothing.
 	Copy Phase = "Copy"
@@ -111,7 +116,7 @@ type Claim struct {
 	Key     Key
 	Phase   Phase
 	Owner   Stake  // the operation that creates or has created what the key names
-	Deleter Stake  // Invariant: not zero if and only if Phase is Marked or Tomb
+	Deleter Stake  // Invariant: not zero if and only if Phase is Marked, FrozenMark or Tomb
 	WasReal bool   // whether it was Real before it was Marked
 	Payload string // what the key names, as its owner's operation says
 }
@@ -122,9 +127,33 @@ func (Claim) Kind() Kind { return KindClaim }
 // Name is the same in all regions.
 func (c Claim) Name() string { return c.Key.ClaimName() }
 
-// Owned says whether the claim shows that the key has an owner, deleted or not.
+// Owned says whether the claim shows that the key has an owner.
 func (c Claim) Owned() bool {
-	return c.Phase == Held || c.Phase == Real || c.Phase == Marked
+	return c.Phase == Held || c.Phase == Real || c.Phase == Marked || c.Phase == FrozenMark
+}
+
+// Frozen returns the Intent or marked claim, frozen.
+func (c Claim) Frozen() Claim {
+	switch c.Phase {
+	case Intent:
+		c.Phase = FrozenIntent
+	case Marked:
+		c.Phase = FrozenMark
+	default:
+	}
+	return c
+}
+
+// Held returns the claim as one that stands in a region that is not its owner's home.
+func (c Claim) Held() Claim {
+	c.Phase = Held
+	return c
+}
+
+// Buried returns the marked claim as a Tomb.
+func (c Claim) Buried() Claim {
+	c.Phase = Tomb
+	return c
 }
 
 // Mark returns the owned claim, reserved for a delete operation.
@@ -176,6 +205,7 @@ const (
 	Absent    Reason = "Absent"    // there is nothing to delete
 	Expired   Reason = "Expired"   // its window is over: nobody can tell whether it was carried out before
 	NotActive Reason = "NotActive" // its home is not an active member
+	Removed   Reason = "Removed"   // its home was removed: the other regions have decided
 	Contended Reason = "Contended" // another operation on the key went first
 )
 
@@ -253,6 +283,12 @@ func (m Membership) With(x Member) Membership {
 	} else {
 		m.Members = slices.Insert(m.Members, i, x)
 	}
+	return m
+}
+
+// Without returns the membership without a region.
+func (m Membership) Without(r Region) Membership {
+	m.Members = slices.DeleteFunc(slices.Clone(m.Members), func(x Member) bool { return x.Region == r })
 	return m
 }
 
