@@ -162,6 +162,7 @@ const (
 	deadlock             = "40P01"
 	uniqueViolation      = "23505"
 	duplicateTable       = "42P07"
+	duplicateObject      = "42710" // the type of a table's rows
 	undefinedTable       = "42P01"
 	notSupported         = "0A000"
 	insufficientRights   = "42501"

@@ -139,7 +139,7 @@ func (l *Log) create(ctx context.Context) error {
 func (l *Log) createTable(ctx context.Context, statement string) error {
 	for n := 1; ; n++ {
 		_, err := l.db.change(ctx, statement)
-		if n == attempts || !isCode(err, uniqueViolation, duplicateTable) {
+		if n == attempts || !isCode(err, uniqueViolation, duplicateTable, duplicateObject) {
 			return err
 		}
 		if between.Pause(ctx, n) != nil {

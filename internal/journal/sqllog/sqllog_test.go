@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/journaltest"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
@@ -41,4 +43,32 @@ func fixture(cfg Config) journaltest.Fixture {
 
 func TestPostgreSQL(t *testing.T) {
 	journaltest.Run(t, func(t *testing.T) journaltest.Fixture { return fixture(fresh(t)) })
+}
+
+// TestRacingCreation: of several servers that create a journal at once, all get the same
+// one, however PostgreSQL refuses the tables to those that are late.
+func TestRacingCreation(t *testing.T) {
+	for range 20 {
+		cfg := fresh(t)
+		var ids [4]journal.ID
+		var openers errgroup.Group
+		for n := range ids {
+			openers.Go(func() error {
+				l, err := Open(t.Context(), cfg)
+				if err != nil {
+					return err
+				}
+				ids[n] = l.Info().ID
+				return l.Close()
+			})
+		}
+		if err := openers.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if id != ids[0] {
+				t.Fatalf("the servers have different journals: %v", ids)
+			}
+		}
+	}
 }
