@@ -34,6 +34,10 @@ const MaxBlob = 64 << 20
 // once, however many blobs the store holds.
 const MaxListed = 1 << 15
 
+// MaxRead is how many bytes of records one Read should return at most: 64 of the longest.
+// However many records are asked for, a driver holds little more than that at once.
+const MaxRead = 64 * (8 << 20)
+
 // The closed set of errors that callers act on. Drivers wrap them.
 var (
 	// ErrTaken: another record holds the slot. Final: nothing was stored.
@@ -94,7 +98,8 @@ type Journal interface {
 
 	// Read returns consecutive records from slot from on, at most limit; none if
 	// from is past the tail. Fewer than limit means that the slot after the
-	// last was empty at some moment during the call. An acknowledged record is
+	// last was empty at some moment during the call, or that those returned hold
+	// MaxRead bytes or more together. An acknowledged record is
 	// always returned, also by another process, unless it was trimmed: then the
 	// error is ErrTrimmed, whatever the slot holds by now. Stored bytes that
 	// fail their checksum: ErrCorrupt. The caller owns what is returned.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
+	"github.com/xbernetes/xbernetes/internal/journal/objectlog"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/replica"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
@@ -25,6 +26,7 @@ import (
 type distant struct {
 	journal.Store
 	r              time.Duration
+	delay          time.Duration // of a call; 0: the store below is far away by itself
 	appends, reads atomic.Int64
 	away           atomic.Bool // the store answers nothing
 }
@@ -39,7 +41,7 @@ func (d *distant) reach(ctx context.Context) error {
 		case <-time.After(rand.N(time.Second)):
 		}
 	}
-	time.Sleep(d.r / 2)
+	time.Sleep(d.delay / 2)
 	return nil
 }
 
@@ -49,9 +51,9 @@ func (d *distant) Append(ctx context.Context, slot journal.Slot, rec []byte) err
 		return err
 	}
 	err := d.Store.Append(ctx, slot, rec)
-	time.Sleep(d.r / 2)
+	time.Sleep(d.delay / 2)
 	if errors.Is(err, journal.ErrTaken) {
-		time.Sleep(d.r) // the S3 driver reads what holds the slot
+		time.Sleep(d.delay) // the S3 driver reads what holds the slot
 	}
 	return err
 }
@@ -62,8 +64,16 @@ func (d *distant) Read(ctx context.Context, from journal.Slot, limit int) ([][]b
 		return nil, err
 	}
 	recs, err := d.Store.Read(ctx, from, limit)
-	time.Sleep(d.r / 2)
+	time.Sleep(d.delay / 2)
 	return recs, err
+}
+
+func (d *distant) Peek(ctx context.Context, slot journal.Slot) ([]byte, error) {
+	if err := d.reach(ctx); err != nil {
+		return nil, err
+	}
+	defer time.Sleep(d.delay / 2)
+	return d.Store.Peek(ctx, slot)
 }
 
 // writer is a replica at some distance, with clients that are busy.
@@ -83,9 +93,14 @@ type span struct{ from, took time.Duration }
 // crowd runs writers at their distances on one journal, in simulated time.
 func crowd(t *testing.T, distances ...time.Duration) (store *memlog.Store, writers []*writer) {
 	store = memlog.New(memlog.Options{Depth: 64})
+	return store, crowdOn(t, func(r time.Duration) *distant { return &distant{Store: store.Open(), r: r, delay: r} }, distances...)
+}
+
+// crowdOn is crowd with any kind of store.
+func crowdOn(t *testing.T, open func(r time.Duration) *distant, distances ...time.Duration) (writers []*writer) {
 	for _, d := range distances {
 		ctx, cancel := context.WithCancel(t.Context())
-		w := &writer{store: &distant{Store: store.Open(), r: d}}
+		w := &writer{store: open(d)}
 		w.Replica = replica.New(replica.Config{
 			Store:     w.store,
 			Notifier:  notify.NewPolling(100*time.Millisecond, time.Second),
@@ -103,7 +118,7 @@ func crowd(t *testing.T, distances ...time.Duration) (store *memlog.Store, write
 		})
 		writers = append(writers, w)
 	}
-	return store, writers
+	return writers
 }
 
 // work writes with many clients for as long as until, or until the writer stops.
@@ -163,7 +178,9 @@ func TestContention(t *testing.T) {
 		distances []time.Duration
 		most      float64 // of the p95, in round trips
 	}{
-		{"one writer", 100, []time.Duration{r}, 3},
+		{"one client", 1, []time.Duration{r}, 1.1},
+		{"one writer", 16, []time.Duration{r}, 1.6},
+		{"one writer with more clients", 100, []time.Duration{r}, 1.6},
 		{"two alike", 16, []time.Duration{r, r}, 4},
 		{"eight alike", 16, slices.Repeat([]time.Duration{r}, 8), 6},
 		{"one five times as far", 16, []time.Duration{r, 5 * r}, 8},
@@ -363,4 +380,117 @@ func TestIdleBesideOthers(t *testing.T) {
 			w.stop()
 		}
 	})
+}
+
+// TestStartOfContention: writers that all begin at once find their turns within a few
+// round trips. Those that have read records of each other find them sooner.
+func TestStartOfContention(t *testing.T) {
+	const (
+		r     = 80 * time.Millisecond
+		early = 10 * time.Second
+		runs  = 5
+	)
+	for _, c := range []struct {
+		name      string
+		known     bool // each has written before
+		distances []time.Duration
+		near, far float64 // the most that the median of the writers' p99 may be, in round trips of their own
+	}{
+		{"two strangers", false, slices.Repeat([]time.Duration{r}, 2), 8, 0},
+		{"two that know each other", true, slices.Repeat([]time.Duration{r}, 2), 8, 0},
+		{"eight strangers", false, slices.Repeat([]time.Duration{r}, 8), 12, 0},
+		{"eight that know each other", true, slices.Repeat([]time.Duration{r}, 8), 8, 0},
+		{"one five times as far", true, []time.Duration{r, 5 * r}, 8, 16},
+		{"one far beside seven", true, append(slices.Repeat([]time.Duration{r}, 7), 5*r), 10, 40}, // the far one has no time for more than its first batches
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p99 := map[time.Duration][]float64{}
+			for range runs {
+				synctest.Test(t, func(t *testing.T) {
+					for _, w := range rush(t, early, c.known, c.distances...) {
+						p, _ := w.percentile(0.99, 0)
+						p99[w.store.r] = append(p99[w.store.r], p)
+					}
+				})
+			}
+			for distance, most := range map[time.Duration]float64{r: c.near, 5 * r: c.far} {
+				trips := p99[distance]
+				if len(trips) == 0 {
+					continue
+				}
+				slices.Sort(trips)
+				median := trips[len(trips)/2]
+				t.Logf("%v away: p99 of the first %v: %.1f round trips in the median of %d writers, %.1f at most", distance, early, median, len(trips), trips[len(trips)-1])
+				if median > most {
+					t.Errorf("%v away: the median of the p99 is %.1f round trips, want %v at most", distance, median, most)
+				}
+			}
+		})
+	}
+}
+
+// rush has writers begin at once, and work for a while. If they know each other, each of
+// them has written before.
+func rush(t *testing.T, span time.Duration, known bool, distances ...time.Duration) []*writer {
+	_, writers := crowd(t, distances...)
+	if known {
+		for _, w := range writers {
+			<-w.Ready()
+			propose(t, w.Replica, put("up", ""))
+		}
+		time.Sleep(5 * time.Second)
+	}
+	start := time.Now()
+	var busy sync.WaitGroup
+	for _, w := range writers {
+		busy.Go(func() { w.work(t, start, span, 16) })
+	}
+	busy.Wait()
+	for _, w := range writers {
+		w.stop()
+	}
+	return writers
+}
+
+// TestContentionOnObjects runs writers on an object store, as the S3 driver asks it: there
+// a Read may take several requests one after the other.
+func TestContentionOnObjects(t *testing.T) {
+	const r = 80 * time.Millisecond
+	for name, distances := range map[string][]time.Duration{
+		"eight alike":           slices.Repeat([]time.Duration{r}, 8),
+		"one far beside seven":  append(slices.Repeat([]time.Duration{r}, 7), 5*r),
+		"one five times as far": {r, 5 * r},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := newMemoryBucket()
+				writers := crowdOn(t, func(r time.Duration) *distant {
+					l, err := objectlog.Open(t.Context(), farBucket{objects, r}, objectlog.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return &distant{Store: l, r: r}
+				}, distances...)
+				start := time.Now()
+				var busy sync.WaitGroup
+				for _, w := range writers {
+					busy.Go(func() { w.work(t, start, time.Minute, 16) })
+				}
+				busy.Wait()
+				for _, w := range writers {
+					w.stop()
+					if err := w.store.Close(); err != nil {
+						t.Error(err)
+					}
+					p50, writes := w.percentile(0.5, 0)
+					p99, _ := w.percentile(0.99, 0)
+					later, _ := w.percentile(0.95, 20*time.Second)
+					t.Logf("%v away: %d writes, p50 %.1f, p99 %.1f round trips; %d appends, %d slots read", w.store.r, writes, p50, p99, w.store.appends.Load(), w.store.reads.Load())
+					if later > 8 || writes < 500 {
+						t.Errorf("%v away: %d writes, whose p95 is %.1f round trips later; want 500 at least, and 8 at most", w.store.r, writes, later)
+					}
+				}
+			})
+		})
+	}
 }

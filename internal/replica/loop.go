@@ -31,6 +31,7 @@ type loop struct {
 	turns  *turns.Turns  // which slots are this writer's, beside others
 	pace   turns.Pace    // whether to ask for turns
 	ended  chan appended // Appends that have ended
+	soon   *time.Timer   // when a batch may leave that would have followed another too closely
 
 	reads  reads       // what is being read
 	gap    gap         // an empty slot that holds up records
@@ -45,6 +46,8 @@ const (
 	tick        = 500 * time.Millisecond
 	pruneAtOnce = 512
 	pipeline    = 2 // batches in flight at most, without turns
+	// longTrip is how long a round trip must be for batches to leave apart.
+	longTrip = 10 * time.Millisecond
 )
 
 // Run brings the replica to life: it restores the state, follows the journal, and
@@ -83,6 +86,7 @@ func (r *Replica) newLoop(ctx context.Context, group *errgroup.Group, from resto
 		window:    newWindow(from.state.Slot()),
 		turns:     turns.New(r.writer, from.state.Slot()),
 		ended:     make(chan appended),
+		soon:      time.NewTimer(tick),
 		reads:     newReads(),
 		leases:    lease.NewClock(r.writer, r.info.Exclusive),
 		snapshots: newSnapshots(r.cfg.Snapshots),
@@ -101,6 +105,7 @@ func (l *loop) serve() error {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	defer l.reads.again.Stop()
+	defer l.soon.Stop()
 	l.fetch()
 	for {
 		var err error
@@ -122,6 +127,7 @@ func (l *loop) serve() error {
 			l.onSnapshot(t)
 		case <-l.reads.again.C:
 			l.pursue(time.Now())
+		case <-l.soon.C: // a batch may leave now
 		case now := <-ticks.C:
 			l.onTick(now)
 		}
@@ -216,9 +222,13 @@ func (l *loop) pick(now time.Time) turns.Choice {
 	if len(l.window.flying) >= min(l.info.Depth, pipeline) {
 		return turns.Choice{}
 	}
+	if wait := l.apart(now); wait > 0 {
+		l.soon.Reset(wait)
+		return turns.Choice{}
+	}
 	slot := l.window.next
 	if l.turns.Contended() {
-		slot = l.turns.Aim(now)
+		slot = l.turns.Aim(now, l.window.free)
 		if slot > reach && l.reads.underway > 0 && l.turns.ReadHelps(reach) {
 			return turns.Choice{} // after that Read, the slot will be within reach
 		}
@@ -230,6 +240,21 @@ func (l *loop) pick(now time.Time) turns.Choice {
 		return turns.Choice{}
 	}
 	return turns.Choice{Slot: slot}
+}
+
+// apart returns how long to wait before another batch, so that the batches of a busy writer
+// leave at equal distances within a round trip. If they left together, whatever came just
+// after them would wait for a whole round trip.
+func (l *loop) apart(now time.Time) time.Duration {
+	trip := l.turns.Trip()
+	if trip < longTrip || !l.pace.Pressed() {
+		return 0
+	}
+	wait := time.Duration(0)
+	for _, b := range l.window.flying {
+		wait = max(wait, trip/pipeline-now.Sub(b.sent))
+	}
+	return wait
 }
 
 // hole returns the next empty slot that holds up records, to be filled now; 0: none. A
@@ -270,7 +295,8 @@ func (l *loop) nextBatch(must bool) *batch {
 func (l *loop) onAppended(a appended) error {
 	b := a.batch
 	if !b.filler() {
-		l.turns.Appended(time.Since(b.sent), a.Taken)
+		now := time.Now()
+		l.turns.Appended(now.Sub(b.sent), a.Taken, now)
 	}
 	if b.slot == l.gap.fill {
 		l.gap.fill = 0 // if the slot is empty still, the next Read says so

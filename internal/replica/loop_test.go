@@ -18,7 +18,7 @@ func besideAFastWriter(trip time.Duration, now, seen time.Time) *loop {
 	before := seen.Add(-100 * time.Millisecond)
 	l.turns.Sighted(0, before, before)
 	l.turns.Sighted(100, seen, seen)
-	l.turns.Appended(trip, false)
+	l.turns.Appended(trip, false, time.Now())
 	return l
 }
 
@@ -71,12 +71,40 @@ func TestPick(t *testing.T) {
 	}
 }
 
+// TestApart: a writer whose batches follow each other without a pause sends them half a
+// round trip apart. Until then, and where a round trip is short, they leave at once.
+func TestApart(t *testing.T) {
+	const trip = 80 * time.Millisecond
+	now := time.Now()
+	l := &loop{Replica: &Replica{info: journal.Info{Depth: 8}}, window: newWindow(10), turns: turns.New(1, 10), soon: time.NewTimer(time.Hour)}
+	l.turns.Appended(trip, false, now)
+	b := l.window.create(nil)
+	b.sent = now
+	send(&l.window, b, 11)
+	if c := l.pick(now); c.Slot != 12 {
+		t.Errorf("a writer that is not busy goes to %+v, want slot 12 at once", c)
+	}
+	for range 8 {
+		l.pace.Launch(false, now, true, trip)
+	}
+	if c := l.pick(now.Add(trip/2 - 1)); c.Slot != 0 {
+		t.Errorf("less than half a round trip after a batch the next one goes to %+v, want it to wait", c)
+	}
+	if c := l.pick(now.Add(trip / 2)); c.Slot != 12 {
+		t.Errorf("half a round trip after a batch the next one goes to %+v, want slot 12", c)
+	}
+	l.turns.Appended(longTrip/2, false, now)
+	if c := l.pick(now); c.Slot != 12 {
+		t.Errorf("with a short round trip the next batch goes to %+v, want slot 12 at once", c)
+	}
+}
+
 // TestHole: the slots that are filled because records above them wait.
 func TestHole(t *testing.T) {
 	now := time.Now()
 	l := &loop{Replica: &Replica{info: journal.Info{Depth: 8}}, window: newWindow(10), turns: turns.New(1, 9)}
 	l.turns.Applied(10, 2, false, 0, now)
-	l.turns.Appended(time.Second, false)
+	l.turns.Appended(time.Second, false, time.Now())
 	l.window.learn(15, entry{})
 	want := func(what string, now time.Time, slot journal.Slot) {
 		t.Helper()

@@ -12,7 +12,10 @@ import (
 
 const (
 	fetchLimit = 64
-	pursuers   = 2 // Reads at once, while records of other writers are expected
+	// catchUp is how many records a replica that is behind asks for at once. The driver
+	// bounds how many bytes they may hold.
+	catchUp  = 1024
+	pursuers = 2 // Reads at once, while records of other writers are expected
 	// nearby is how many slots are looked at above a slot that turns up empty while
 	// the journal is followed: whoever took that slot went on close above it. At the
 	// start, as many are looked at as may hold records.
@@ -35,7 +38,7 @@ type reads struct {
 	// What the last Read to report back brought:
 	found  int  // so many records
 	limit  int  // of so many that it asked for
-	behind bool // found == limit: there may be more
+	behind bool // there may be more after those
 }
 
 // newReads returns the reads of a replica that has not looked yet.
@@ -53,6 +56,15 @@ type fetch struct {
 	// an empty slot above it, the slots above are searched for proof that it was held.
 	trusted journal.Slot
 	recs    [][]byte
+}
+
+// full says whether there may be more records after those that the Read returned.
+func (f *fetch) full() bool {
+	size := 0
+	for _, rec := range f.recs {
+		size += len(rec)
+	}
+	return len(f.recs) == f.limit || size >= journal.MaxRead
 }
 
 // fetch reads what comes after the state: now, or after the Read under way, which may
@@ -92,7 +104,7 @@ func (l *loop) look() {
 	now := time.Now()
 	f := fetch{from: l.window.applied + 1, limit: 1, began: now, asked: r.asking}
 	if r.caughtUp {
-		f.trusted = r.sighted + turns.Span
+		f.trusted = r.sighted + max(turns.Span, min(l.turns.PassIn(4), 4*turns.Span))
 	}
 	r.underway++
 	r.hinted, r.began, r.asking = false, now, nil
@@ -103,7 +115,7 @@ func (l *loop) look() {
 	// those after it. While behind, many are read together.
 	switch {
 	case r.behind:
-		f.limit = min(2*r.limit, fetchLimit)
+		f.limit = min(2*r.limit, catchUp)
 	case l.expecting(now):
 		f.limit = min(r.found+l.turns.Busy()/2+2, fetchLimit)
 	}
@@ -127,14 +139,14 @@ func (r *Replica) read(ctx context.Context, f fetch) (fetch, error) {
 	defer c.End()
 	for {
 		recs, err := c.Read(ctx, f.from, f.limit)
-		if end := f.from + journal.Slot(len(recs)); err == nil && len(recs) < f.limit && end > f.trusted {
+		f.recs = recs
+		if end := f.from + journal.Slot(len(recs)); err == nil && !f.full() && end > f.trusted {
 			// At the start, or after long away: nobody is told that the journal ends
 			// here before that is known.
 			err = r.access.NeverHeld(ctx, end, r.info.Depth)
 		}
 		switch {
 		case err == nil:
-			f.recs = recs
 			return f, nil
 		case errors.Is(err, journal.ErrTrimmed) && r.outran(ctx, &f):
 			continue
@@ -174,7 +186,7 @@ func (l *loop) onFetched(f fetch) error {
 	if err := l.advance(); err != nil {
 		return err
 	}
-	r.found, r.limit, r.behind = len(f.recs), f.limit, len(f.recs) == f.limit
+	r.found, r.limit, r.behind = len(f.recs), f.limit, f.full()
 	if r.behind {
 		if f.asked != nil {
 			r.asking = f.asked.with(r.asking)

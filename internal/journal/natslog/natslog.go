@@ -21,6 +21,8 @@ const (
 	overhead = 512
 	// depth is how many Appends may be in flight: a stream cannot have a gap.
 	depth = 1
+	// readAtOnce is after how many records a Read looks at how much they hold.
+	readAtOnce = 64
 	// readAhead bounds how much is read at once, in bytes. A server closes a
 	// connection on which more than 64 MiB wait.
 	readAhead = 40 << 20

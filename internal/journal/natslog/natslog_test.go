@@ -62,3 +62,23 @@ func TestThreeServers(t *testing.T) {
 	servers := natstest.Cluster(t)
 	journaltest.Run(t, func(t *testing.T) journaltest.Fixture { return fixture(fresh(t, servers...)) })
 }
+
+// TestReadOfMany reads more records than the driver looks at together.
+func TestReadOfMany(t *testing.T) {
+	l := open(t, fresh(t, natstest.Start(t, nil)))
+	const records = 2*readAtOnce + 1
+	for slot := journal.Slot(1); slot <= records; slot++ {
+		if err := l.Append(t.Context(), slot, []byte(fmt.Sprint(slot))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recs, err := l.Read(t.Context(), 1, 2*records)
+	if err != nil || len(recs) != records {
+		t.Fatalf("Read = %d records, %v; want %d", len(recs), err, records)
+	}
+	for i, rec := range recs {
+		if string(rec) != fmt.Sprint(i+1) {
+			t.Errorf("slot %d holds %q", i+1, rec)
+		}
+	}
+}

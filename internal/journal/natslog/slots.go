@@ -185,7 +185,25 @@ func (r records) read(ctx context.Context, from journal.Slot, limit int) ([][]by
 	case from > held.last || limit <= 0:
 		return nil, nil
 	}
-	recs := make([][]byte, min(uint64(limit), uint64(held.last-from)+1))
+	want := min(uint64(limit), uint64(held.last-from)+1)
+	var recs [][]byte
+	for size := 0; uint64(len(recs)) < want && size < journal.MaxRead; {
+		next := from + journal.Slot(len(recs))
+		page, err := r.page(ctx, next, int(min(readAtOnce, want-uint64(len(recs)))))
+		if err != nil {
+			return nil, err
+		}
+		for _, rec := range page {
+			size += len(rec)
+		}
+		recs = append(recs, page...)
+	}
+	return recs, nil
+}
+
+// page reads n slots that are held.
+func (r records) page(ctx context.Context, from journal.Slot, n int) ([][]byte, error) {
+	recs := make([][]byte, n)
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(inParallel(r.most))
 	for i := range recs {

@@ -1,6 +1,7 @@
 package objectlog
 
 import (
+	"bytes"
 	"encoding/xml"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/objectlog/objecttest"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log/s3test"
 )
@@ -81,4 +83,29 @@ func listed(t *testing.T, n int, ago time.Duration) (*Log, *listing) {
 	floors.name = func(i int) string { return fmt.Sprintf("%020d", i+1) }
 	floors.lists.Store(0)
 	return l, floors
+}
+
+// TestReadOfManyAndLong: a Read of many slots at once also returns a record that is longer
+// than many records may be on the average.
+func TestReadOfManyAndLong(t *testing.T) {
+	l := mustOpen(t, serve(t, memoryStore(t)))
+	const records, long = 700, 600
+	for slot := journal.Slot(1); slot <= records; slot++ {
+		rec := []byte(fmt.Sprint(slot))
+		if slot == long {
+			rec = bytes.Repeat(rec, journal.MaxRead/maxWindow/len(rec)+1)
+		}
+		if err := l.Append(t.Context(), slot, rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recs, err := l.Read(t.Context(), 1, 2*records)
+	if err != nil || len(recs) != records {
+		t.Fatalf("Read = %d records, %v; want %d", len(recs), err, records)
+	}
+	for i, rec := range recs {
+		if !bytes.HasPrefix(rec, []byte(fmt.Sprint(i+1))) || len(rec) > 10 != (i+1 == long) {
+			t.Errorf("slot %d holds %d bytes, %.10q", i+1, len(rec), rec)
+		}
+	}
 }

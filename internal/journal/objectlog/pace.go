@@ -7,11 +7,13 @@ import (
 )
 
 const (
-	// fewSlots are asked for at once, where nothing is known of them.
-	fewSlots = 16
+	// surely is how many slots are asked for at once, however long their records are: a
+	// caller that is far away must not need several round trips to see what others
+	// wrote in one.
+	surely = 64
 	// maxWindow is how many slots one Read asks for at once, and windowBytes
 	// about how much they may hold.
-	maxWindow   = 64
+	maxWindow   = 256
 	windowBytes = 8 << 20
 )
 
@@ -25,7 +27,7 @@ type pace struct {
 func (p *pace) window(from journal.Slot, limit int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := fewSlots
+	n := surely
 	if from == p.next {
 		n = max(n, p.size)
 	}
@@ -39,13 +41,9 @@ func (p *pace) got(from journal.Slot, n int, recs [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next = from + journal.Slot(len(recs))
-	p.size = fewSlots
+	p.size = surely
 	if len(recs) < n {
 		return
 	}
-	size := 0
-	for _, rec := range recs {
-		size += len(rec)
-	}
-	p.size = max(1, min(2*n, maxWindow, windowBytes/(size/n+1)))
+	p.size = max(1, min(2*n, maxWindow, windowBytes/(sizeOf(recs)/n+1)))
 }

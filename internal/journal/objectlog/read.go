@@ -28,20 +28,35 @@ func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte,
 		return nil, fmt.Errorf("read slot %d: %w", from, journal.ErrTrimmed)
 	}
 	recs := l.tail.take(from, limit)
-	for len(recs) < limit {
+	size := sizeOf(recs)
+	for len(recs) < limit && size < journal.MaxRead {
 		next := from + journal.Slot(len(recs))
 		n := l.pace.window(next, limit-len(recs))
 		more, err := l.readFrom(ctx, next, n)
+		if errors.Is(err, bucket.ErrTooLong) && n > surely {
+			// One of many slots has a longer record than they may have on the average.
+			n = surely
+			more, err = l.readFrom(ctx, next, n)
+		}
 		if err != nil {
 			return nil, err
 		}
 		recs = append(recs, more...)
+		size += sizeOf(more)
 		l.pace.got(next, n, more)
 		if len(more) < n {
 			break
 		}
 	}
 	return recs, nil
+}
+
+// sizeOf is how many bytes records hold together.
+func sizeOf(recs [][]byte) (size int) {
+	for _, rec := range recs {
+		size += len(rec)
+	}
+	return size
 }
 
 // Peek implements journal.Journal.
@@ -108,14 +123,16 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte,
 }
 
 // readSlots reads n slots from from on at once. It returns the records before
-// the first slot that has none, and an error if that slot is not empty. The
+// the first slot that has none, and an error if that slot is not empty: bucket.ErrTooLong
+// if its record is longer than an nth of what a Read may return. The
 // store looked between oldest and newest, by its own clock; oldest is zero if
 // it did not say of each slot.
 func (l *Log) readSlots(ctx context.Context, from journal.Slot, n int) (recs [][]byte, oldest, newest time.Time, err error) {
 	recs = make([][]byte, n)
 	errs := make([]error, n)
 	at := make([]time.Time, n)
-	each(n, func(i int) { recs[i], at[i], errs[i] = l.frames.record(ctx, from+journal.Slot(i)) })
+	most := min(maxRecord, journal.MaxRead/n)
+	each(n, func(i int) { recs[i], at[i], errs[i] = l.frames.get(ctx, slotName(from+journal.Slot(i)), most) })
 	oldest, newest = at[0], at[0]
 	for i, err := range errs {
 		if at[i].Before(oldest) {

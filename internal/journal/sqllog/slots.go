@@ -161,7 +161,7 @@ func (l *Log) Read(ctx context.Context, from journal.Slot, limit int) ([][]byte,
 }
 
 func (l *Log) readFrom(ctx context.Context, from journal.Slot, limit int) (records [][]byte, err error) {
-	for len(records) < limit {
+	for size := 0; len(records) < limit && size < journal.MaxRead; {
 		next := from + journal.Slot(len(records))
 		page := min(limit-len(records), readAtOnce)
 		floor, found, err := l.rows(ctx, next, page)
@@ -179,6 +179,7 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, limit int) (recor
 		n := 0
 		for n < len(found) && found[n].slot == next+journal.Slot(n) {
 			records = append(records, found[n].record)
+			size += len(found[n].record)
 			n++
 		}
 		if n > 0 {

@@ -12,6 +12,7 @@ type meter struct {
 	trip   time.Duration // round trip of an Append, as short as it was lately; 0: not known
 	losses float64       // share of the batches that lost their slot, lately. Invariant: 0 <= losses <= 1
 	streak int           // batches lost since the last one that won
+	lostAt time.Time     // when a batch was last found to be lost; zero: never
 	rate   float64       // slots that are filled a second, lately; 0: not known
 	tail   journal.Slot  // the last slot, as a Read found it
 	seen   time.Time     // when it found that; zero: never
@@ -20,13 +21,14 @@ type meter struct {
 // weight is what one more observation counts in an average.
 const weight = 0.2
 
-func (m *meter) appended(took time.Duration, lost bool) {
+func (m *meter) appended(took time.Duration, lost bool, now time.Time) {
 	if m.trip == 0 || took < m.trip {
 		m.trip = took
 	}
 	if lost { // the driver may have asked twice, so that took says little
 		m.losses += weight * (1 - m.losses)
 		m.streak++
+		m.lostAt = now
 		return
 	}
 	m.losses -= weight * m.losses

@@ -24,6 +24,9 @@ func (p *Pace) Resolved(now time.Time) { p.resolved = now }
 // Idle says whether the last batch was empty.
 func (p *Pace) Idle() bool { return p.idle }
 
+// Pressed says whether the last batches followed each other without a pause.
+func (p *Pace) Pressed() bool { return p.pressed >= saturated }
+
 // Launch notes that a batch is placed: an empty one, or one whose first request came at
 // asked. unresolved says whether other batches have no outcome yet; trip is the writer's
 // round trip. It returns the round trip in milliseconds with which the batch's record asks for
@@ -37,7 +40,7 @@ func (p *Pace) Launch(empty bool, asked time.Time, unresolved bool, trip time.Du
 	} else {
 		p.pressed = 0
 	}
-	if p.pressed < saturated || trip == 0 {
+	if !p.Pressed() || trip == 0 {
 		return 0
 	}
 	return uint16(min(max(trip.Milliseconds(), 1), math.MaxUint16))

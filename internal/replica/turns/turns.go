@@ -176,8 +176,8 @@ type Choice struct {
 }
 
 // Next chooses the slot of this writer's next turn, up to reach, among the slots that
-// are free. ok is false if this writer has no turn soon. idle says that this writer's
-// last batch was empty: then it fills its turns one round earlier, so that nobody
+// are free. ok is false if this writer has no turn soon, free or not. idle says that this
+// writer's last batch was empty: then it fills its turns one round earlier, so that nobody
 // waits to learn whether it has requests now.
 func (t *Turns) Next(reach journal.Slot, idle bool, free func(journal.Slot) bool) (c Choice, ok bool) {
 	slot := t.last + 1
@@ -189,12 +189,22 @@ func (t *Turns) Next(reach journal.Slot, idle bool, free func(journal.Slot) bool
 	near := t.last + t.lead(r) // up to here a batch is due now
 	switch {
 	case slot > reach || slot > near+2*round:
-		return Choice{}, false
+		return Choice{}, t.hasTurn(near + 2*round)
 	case slot > near+round:
 		return Choice{}, true
 	}
 	othersWrite := t.last < t.lastFull+2*round
 	return Choice{slot, othersWrite && (slot <= near || idle)}, true
+}
+
+// hasTurn says whether this writer has a turn up to a slot.
+func (t *Turns) hasTurn(last journal.Slot) bool {
+	for slot := t.last + 1; slot <= last; slot++ {
+		if t.Heir(slot) == t.me {
+			return true
+		}
+	}
+	return false
 }
 
 // lead returns how far past the tail this writer's turns are taken. A round of turns
@@ -210,13 +220,15 @@ func (t *Turns) lead(r *roster) journal.Slot {
 }
 
 // Aim returns the slot for a batch of a writer that has no turn. That is the slot
-// after the last. If batches are lost, it is past the slots that others fill until the
-// batch arrives: the first slot from there that is this writer's by its rank among the
-// IDs of the authors.
-func (t *Turns) Aim(now time.Time) journal.Slot {
+// after the last. If batches are lost, or one was lost just now, it is past the slots that
+// others fill until the batch arrives: the first free slot from there that is this
+// writer's by its rank among the IDs of the authors. Writers that lost the same slot so go
+// apart.
+func (t *Turns) Aim(now time.Time, free func(journal.Slot) bool) journal.Slot {
 	m := &t.meter
 	pass := m.slotsWithin(now.Sub(m.seen) + m.trip/2)
-	calm := m.losses < crowded || now.Sub(t.appliedAt[t.last%brisk]) > 2*m.trip
+	quiet := now.Sub(t.appliedAt[t.last%brisk]) > 2*m.trip && now.Sub(m.lostAt) > 3*m.trip
+	calm := m.losses < crowded || quiet
 	if calm && pass < 1 {
 		return t.last + 1
 	}
@@ -226,7 +238,7 @@ func (t *Turns) Aim(now time.Time) journal.Slot {
 	if !listed {
 		writers++
 	}
-	for int(slot%journal.Slot(writers)) != position {
+	for int(slot%journal.Slot(writers)) != position || !free(slot) {
 		slot++
 	}
 	return slot
@@ -239,11 +251,18 @@ func (t *Turns) ReadHelps(reach journal.Slot) bool {
 	return t.meter.streak < impatient && t.meter.slotsWithin(t.meter.trip) < float64(reach-t.last)
 }
 
+// PassIn returns how many slots are filled in so many round trips of this writer, lately.
+func (t *Turns) PassIn(trips int) journal.Slot {
+	return journal.Slot(t.meter.slotsWithin(time.Duration(trips) * t.meter.trip))
+}
+
 // Trip returns the round trip of an Append, as short as it was lately; 0: not known.
 func (t *Turns) Trip() time.Duration { return t.meter.trip }
 
 // Appended notes how long an Append took, and whether its batch lost the slot.
-func (t *Turns) Appended(took time.Duration, lost bool) { t.meter.appended(took, lost) }
+func (t *Turns) Appended(took time.Duration, lost bool, now time.Time) {
+	t.meter.appended(took, lost, now)
+}
 
 // Sighted notes that a Read that was sent at began found tail to be the last slot.
 func (t *Turns) Sighted(tail journal.Slot, began, now time.Time) { t.meter.sighted(tail, began, now) }

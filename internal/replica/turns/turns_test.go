@@ -127,6 +127,9 @@ func TestTurn(t *testing.T) {
 	if _, ok := build(3, r).Next(164, false, all); ok {
 		t.Error("a turn for a writer that is not busy")
 	}
+	if c, ok := build(2, r).Next(164, false, func(s journal.Slot) bool { return s > 120 }); c.Slot != 0 || !ok {
+		t.Errorf("a writer with batches on their way to all its turns goes to %+v, %v; want it to wait", c, ok)
+	}
 }
 
 // TestTripOfAnOutage: the duration of an outage is not taken for a round trip.
@@ -134,21 +137,21 @@ func TestTripOfAnOutage(t *testing.T) {
 	const r = 10 * time.Millisecond
 	var x meter
 	for range 10 {
-		x.appended(r, false)
+		x.appended(r, false, time.Now())
 	}
 	for range 2 { // what was under way
-		x.appended(35*time.Second, false)
+		x.appended(35*time.Second, false, time.Now())
 	}
 	if x.trip > 2*r {
 		t.Errorf("the round trip was %v, and is %v after an outage", r, x.trip)
 	}
 	for range 100 { // the store has moved away
-		x.appended(10*r, false)
+		x.appended(10*r, false, time.Now())
 	}
 	if x.trip < 9*r {
 		t.Errorf("the round trip has been %v for long, and is taken for %v", 10*r, x.trip)
 	}
-	x.appended(r, true)
+	x.appended(r, true, time.Now())
 	if x.trip != r {
 		t.Errorf("a batch lost within %v, the round trip is taken for %v", r, x.trip)
 	}
@@ -187,5 +190,29 @@ func TestPace(t *testing.T) {
 	}
 	if got := p.Launch(false, now, true, 0); got != 0 {
 		t.Errorf("a writer that does not know its round trip asks with %d ms", got)
+	}
+}
+
+// TestLosersGoApart: writers that lost the same slot, and know each other, go to different
+// free slots, in whatever order they find that out.
+func TestLosersGoApart(t *testing.T) {
+	const r = 80 * time.Millisecond
+	now := time.Now()
+	apart := map[journal.Slot]mvcc.WriterID{}
+	for me := mvcc.WriterID(1); me <= 8; me++ {
+		x := &Turns{me: me, meter: meter{trip: r}}
+		for slot := journal.Slot(1); slot <= 64; slot++ {
+			apply(now.Add(-time.Minute), slot, author{writer: mvcc.WriterID(1 + slot%8)}, x)
+		}
+		free := func(slot journal.Slot) bool { return slot > 66 } // 65 is taken, and 66
+		if slot := x.Aim(now, free); slot != 65 {
+			t.Errorf("writer %d, which has lost nothing, goes to slot %d, want 65", me, slot)
+		}
+		x.Appended(2*r, true, now)
+		slot := x.Aim(now, free)
+		if other := apart[slot]; other != 0 || slot <= 66 || slot > 66+8 {
+			t.Errorf("after a loss writer %d goes to slot %d, as writer %d does; want one of the 8 after 66", me, slot, other)
+		}
+		apart[slot] = me
 	}
 }
