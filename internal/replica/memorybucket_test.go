@@ -12,6 +12,7 @@ import (
 
 // memoryBucket is an object store in memory. Its clock is that of the test.
 type memoryBucket struct {
+	counts
 	mu      sync.Mutex
 	objects map[string]memoryObject
 }
@@ -42,6 +43,7 @@ func (b farBucket) Names() bucket.Names { return bucket.Names{Location: "memory"
 func (b farBucket) Close()              {}
 
 func (b farBucket) Create(_ context.Context, name string, body []byte) (at time.Time, err error) {
+	b.puts.Add(1)
 	b.visit(func() {
 		if _, ok := b.objects[name]; ok {
 			err = bucket.ErrExists
@@ -54,11 +56,13 @@ func (b farBucket) Create(_ context.Context, name string, body []byte) (at time.
 }
 
 func (b farBucket) Put(_ context.Context, name string, body []byte) error {
+	b.puts.Add(1)
 	b.visit(func() { b.objects[name] = memoryObject{body, time.Now()} })
 	return nil
 }
 
 func (b farBucket) Get(_ context.Context, name string, most int64) (data []byte, at time.Time, err error) {
+	b.gets.Add(1)
 	b.visit(func() {
 		o, ok := b.objects[name]
 		at = time.Now()
@@ -75,16 +79,19 @@ func (b farBucket) Get(_ context.Context, name string, most int64) (data []byte,
 }
 
 func (b farBucket) Exists(_ context.Context, name string) (held bool, err error) {
+	b.gets.Add(1)
 	b.visit(func() { _, held = b.objects[name] })
 	return held, nil
 }
 
 func (b farBucket) Remove(_ context.Context, name string) error {
+	b.deletes.Add(1)
 	b.visit(func() { delete(b.objects, name) })
 	return nil
 }
 
 func (b farBucket) List(_ context.Context, prefix, start, next string) (p bucket.Page, err error) {
+	b.puts.Add(1)
 	b.visit(func() {
 		p.At = time.Now()
 		for name, o := range b.objects {
