@@ -45,6 +45,7 @@ var rules = []rule{
 	{"api/aggregation/direct", "a client's way past the gateway", nil, []string{apimachinery, clientGo}},
 	{"api/aggregation/reserve", "a client of the gateway's reservations", []string{"api/aggregation/v1alpha1"}, []string{apimachinery, clientGo}},
 	{"api/aggregation/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
+	{"api/region/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
 	{"api/servicesync/v1alpha1", "plain types that hold plain types of Kubernetes", nil, []string{kubeAPI, apimachinery}},
 
 	{"internal/metrics", "serves a registry, whatever is in it", nil, []string{"github.com/prometheus/client_golang/..."}},
@@ -166,6 +167,7 @@ var rules = []rule{
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/...", "sigs.k8s.io/yaml"}},
 
 	{"internal/region/explore", "answers calls as regions would; knows what is stored, and not the protocol", []string{"internal/region/stored"}, nil},
+	{"internal/region/kube", "the only room of regions that knows Kubernetes; decides nothing", []string{"api/region/v1alpha1", "internal/region/stored"}, []string{apimachinery, clientGo, "golang.org/x/sync/..."}},
 	{"internal/region/protocol", "decides by calls that it is handed; knows no Kubernetes", []string{"internal/region/stored"}, nil},
 	{"internal/region/stored", "plain values, whoever stores them", nil, nil},
 

@@ -103,6 +103,11 @@ func Walk(s Scenario, seed uint64, n int) error {
 				return err
 			}
 			at = next
+			if chance.IntN(s.Fair+1) == 0 {
+				if err := e.goOn(at); err != nil {
+					return err
+				}
+			}
 		}
 		if err := e.goOn(at); err != nil {
 			return err

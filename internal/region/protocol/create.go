@@ -52,7 +52,7 @@ func (p *Pass) insert(want stored.Claim, members []stored.Member) ([]claim, erro
 			claims[i].set(a.Object)
 		case stored.Conflict:
 			held = append(held, members[i])
-		case stored.NotFound, stored.Unknown:
+		default:
 			return nil, refusal(writes[i], a)
 		}
 	}

@@ -80,7 +80,7 @@ func (p *Pass) open(op stored.Operation) (record, error) {
 	case stored.OK:
 		return recordOf(answer.Object), nil
 	case stored.Conflict:
-	case stored.NotFound, stored.Unknown:
+	default:
 		return record{}, refusal(insert, answer)
 	}
 	known, err := p.lookUp(op.ID, op.Home)
@@ -138,6 +138,12 @@ func (p *Pass) decide(rec record) (record, error) {
 		claims, err = p.reserve(rec, m)
 	} else {
 		claims, err = p.mark(rec, m)
+	}
+	if refused := (*Refusal)(nil); errors.As(err, &refused) {
+		if given := p.abort(rec, stored.Forbidden); !errors.Is(given, ErrAgain) {
+			return record{}, given
+		}
+		p.tidy(rec)
 	}
 	if err != nil {
 		return record{}, err

@@ -71,7 +71,7 @@ func (p *Pass) read(requests ...stored.Request) ([]stored.Object, error) {
 		case stored.OK:
 			objects[i] = a.Object
 		case stored.NotFound:
-		case stored.Conflict, stored.Unknown:
+		default:
 			return nil, refusal(requests[i], a)
 		}
 	}
@@ -94,12 +94,34 @@ func (p *Pass) write(requests ...stored.Request) ([]stored.Object, error) {
 	return objects, nil
 }
 
-func refusal(r stored.Request, a stored.Answer) error {
+// Refusal is returned if a place has refused a request, so that no further pass would help.
+// The operation is taken back if it was not decided.
+type Refusal struct {
+	Request stored.Request
+	Err     error
+}
+
+func (r *Refusal) Error() string { return describe(r.Request) + ": " + r.Err.Error() }
+
+func (r *Refusal) Unwrap() error { return r.Err }
+
+func describe(r stored.Request) string {
 	at := string(r.Place)
 	if r.Place == stored.Central {
 		at = "the central store"
 	}
-	return fmt.Errorf("%s %s in %s: %s: %w", r.Action, r.Kind, at, a.Outcome, ErrAgain)
+	return fmt.Sprintf("%s %s in %s", r.Action, r.Kind, at)
+}
+
+// refusal is the error for an answer that is not OK.
+func refusal(r stored.Request, a stored.Answer) error {
+	switch {
+	case a.Outcome == stored.Refused:
+		return &Refusal{r, a.Err}
+	case a.Err != nil:
+		return fmt.Errorf("%s: %w: %w", describe(r), ErrAgain, a.Err)
+	}
+	return fmt.Errorf("%s: %s: %w", describe(r), a.Outcome, ErrAgain)
 }
 
 // membership reads this region's copy, which may be a change behind the register. It is

@@ -53,6 +53,9 @@ const (
 	// Unknown: there is no answer. A write may have been made, may be made later, or
 	// never.
 	Unknown Outcome = "unknown"
+	// Refused: it was not carried out, and would not be another time: the caller has no
+	// right to it, or what is stored cannot be read.
+	Refused Outcome = "refused"
 )
 
 // Object is a body as it is stored.
@@ -67,6 +70,7 @@ type Answer struct {
 	Outcome Outcome
 	Object  Object   // if OK, but for List and Remove
 	Objects []Object // of a List
+	Err     error    // why there is no answer, or was refused
 }
 
 // Call carries requests out, side by side, and returns their answers in the same order,

@@ -206,6 +206,7 @@ const (
 	Expired   Reason = "Expired"   // its window is over: nobody can tell whether it was carried out before
 	NotActive Reason = "NotActive" // its home is not an active member
 	Removed   Reason = "Removed"   // its home was removed: the other regions have decided
+	Forbidden Reason = "Forbidden" // a member refused its reservation
 	Contended Reason = "Contended" // another operation on the key went first
 )
 

@@ -1,0 +1,29 @@
+// Package v1alpha1 holds the types of the group region.xbernetes.io: what regions store to
+// agree on who owns a key. It holds no logic beyond what the fields mean, and imports
+// nothing but apimachinery. docs/regions.md explains the protocol that writes them.
+//
+// +kubebuilder:object:generate=true
+// +groupName=region.xbernetes.io
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupName is the group of these types.
+const GroupName = "region.xbernetes.io"
+
+// GroupVersion is the group and version of these types.
+func GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
+}
+
+// AddToScheme tells a scheme of these types.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion(),
+		&Claim{}, &ClaimList{}, &Operation{}, &OperationList{}, &Membership{}, &MembershipList{})
+	metav1.AddToGroupVersion(s, GroupVersion())
+	return nil
+}

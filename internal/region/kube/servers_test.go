@@ -1,0 +1,249 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/protocol"
+	"github.com/xbernetes/xbernetes/internal/region/stored"
+)
+
+var regions = []stored.Region{"r1", "r2", "r3"}
+
+// TestRealServers: clients race for keys on three real API servers, without a central store
+// and with one, while some of them give up at any call and a server is killed and started
+// again. Each key has one owner, and is deleted and created anew.
+func TestRealServers(t *testing.T) {
+	binary := os.Getenv("XB_BIN")
+	if binary == "" {
+		if os.Getenv("CI") != "" {
+			t.Fatal("XB_BIN is not set: it is the xb to test with")
+		}
+		t.Skip("XB_BIN is not set: no real servers")
+	}
+	servers := map[stored.Place]*server{}
+	for _, place := range []stored.Place{stored.Central, "r1", "r2", "r3"} {
+		servers[place] = newServer(t, binary)
+	}
+	configs := map[stored.Place]*rest.Config{}
+	for place, s := range servers {
+		configs[place] = s.ready(t)
+	}
+	places, err := New(configs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := places.Call(t.Context())
+	m := stored.Membership{Epoch: 1}
+	for _, r := range regions {
+		m = m.With(stored.Member{Region: r, Active: true, Since: 1})
+	}
+	for place := range servers {
+		if a := call(stored.InsertOf(place, m))[0]; a.Outcome != stored.OK {
+			t.Fatalf("the first membership of %s: %s: %v", name(place), a.Outcome, a.Err)
+		}
+	}
+	for name, layout := range map[string]protocol.Layout{
+		"central": {Central: true, Register: stored.Central},
+		"home":    {Register: "r1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &contest{layout: layout, places: places, key: stored.Key{Kind: "Account", Name: name}}
+			first := c.race(t, name+"a", func() {})
+			c.holds(t, first)
+			c.delete(t, name+"d")
+			c.holds(t, stored.OpID{})
+			second := c.race(t, name+"b", func() { servers["r3"].restart(t) })
+			c.holds(t, second)
+		})
+	}
+}
+
+// contest is about one key.
+type contest struct {
+	layout protocol.Layout
+	places *Places
+	key    stored.Key
+}
+
+// race has two clients in each region create the key, and returns who has got it.
+func (c *contest) race(t *testing.T, name string, meanwhile func()) (winner stored.OpID) {
+	t.Helper()
+	var all sync.WaitGroup
+	won := make(chan stored.OpID, 2*len(regions))
+	for i := range 2 * len(regions) {
+		op := stored.Operation{ID: stored.OpID{Unique: fmt.Sprintf("%s%d", name, i)}, Key: c.key, Home: regions[i/2]}
+		all.Go(func() {
+			if c.try(t, op, (*protocol.Pass).Create).State == stored.Done {
+				won <- op.ID
+			}
+		})
+	}
+	meanwhile()
+	all.Wait()
+	close(won)
+	for id := range won {
+		if winner != (stored.OpID{}) {
+			t.Fatalf("%v and %v both own %v", winner, id, c.key)
+		}
+		winner = id
+	}
+	return winner
+}
+
+func (c *contest) delete(t *testing.T, name string) {
+	t.Helper()
+	op := stored.Operation{ID: stored.OpID{Unique: name}, Key: c.key, Home: "r2"}
+	if got := c.try(t, op, (*protocol.Pass).Delete); got.State != stored.Done {
+		t.Fatalf("the delete is %s: %s", got.State, got.Reason)
+	}
+}
+
+// try makes passes until the operation has ended. Some passes are given up at any time.
+func (c *contest) try(t *testing.T, op stored.Operation, pass func(*protocol.Pass, stored.Operation) (stored.Operation, error)) stored.Operation {
+	for n := 0; ; n++ {
+		ctx, cancel := t.Context(), context.CancelFunc(func() {})
+		if n < 3 {
+			ctx, cancel = context.WithTimeout(ctx, rand.N(300*time.Millisecond))
+		}
+		got, err := pass(protocol.Begin(c.layout, op.Home, c.places.Call(ctx), n > 20), op)
+		cancel()
+		var waiting *protocol.Waiting
+		switch {
+		case err == nil:
+			return got
+		case t.Context().Err() != nil:
+			t.Errorf("%v did not come to its end: %v", op.ID, err)
+			return got
+		case !errors.Is(err, protocol.ErrAgain) && !errors.As(err, &waiting):
+			t.Error(err)
+			return got
+		}
+		time.Sleep(rand.N(50 * time.Millisecond))
+	}
+}
+
+// holds checks that each region has the owner's claim, or no claim that stands.
+func (c *contest) holds(t *testing.T, owner stored.OpID) {
+	t.Helper()
+	for _, r := range regions {
+		a := c.places.Call(t.Context())(stored.ReadOf(r.Place(), stored.KindClaim, c.key.ClaimName()))[0]
+		claim, _ := a.Object.Body.(stored.Claim)
+		if a.Outcome != stored.OK && a.Outcome != stored.NotFound {
+			t.Errorf("%s: %s: %v", r, a.Outcome, a.Err)
+		}
+		if none := owner == (stored.OpID{}); none == claim.Owned() || !none && claim.Owner.Op != owner {
+			t.Errorf("%s has %v, want the claim of %v", r, claim, owner)
+		}
+	}
+}
+
+// server is one xb server with a journal of its own.
+type server struct {
+	binary, dir, listen string
+	process             *exec.Cmd
+}
+
+func newServer(t *testing.T, binary string) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := &server{binary: binary, dir: t.TempDir(), listen: l.Addr().String()}
+	t.Cleanup(func() {
+		_ = s.process.Process.Kill()
+		_ = s.process.Wait()
+	})
+	l.Close()
+	s.start(t)
+	return s
+}
+
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	s.process = exec.Command(s.binary, "server", "--journal", "file://"+filepath.Join(s.dir, "journal"),
+		"--data-dir", filepath.Join(s.dir, "data"), "--listen", s.listen)
+	if err := s.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restart kills the server, without a warning, and starts it again.
+func (s *server) restart(t *testing.T) {
+	t.Helper()
+	_ = s.process.Process.Kill()
+	_ = s.process.Wait()
+	s.start(t)
+}
+
+// ready installs the definitions once the server answers, and returns how to reach it.
+func (s *server) ready(t *testing.T) *rest.Config {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var last error
+	for ctx.Err() == nil {
+		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "data", "kubeconfig"))
+		if err == nil {
+			config.QPS = -1
+			if err = install(ctx, config); err == nil {
+				return config
+			}
+		}
+		last = err
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Fatalf("the server at %s is not ready: %v", s.listen, last)
+	return nil
+}
+
+// install creates the definitions, and returns nil once all of them are served.
+func install(ctx context.Context, config *rest.Config) error {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	for _, crd := range v1alpha1.CRDs() {
+		body, err := yaml.YAMLToJSON(crd)
+		if err != nil {
+			return err
+		}
+		const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+		response, err := client.Post(config.Host+path, "application/json", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusCreated && response.StatusCode != http.StatusConflict {
+			return errors.New(response.Status)
+		}
+	}
+	places, err := New(map[stored.Place]*rest.Config{"any": config})
+	if err != nil {
+		return err
+	}
+	for kind := range resources {
+		if a := places.Call(ctx)(stored.ListOf("any", kind))[0]; a.Outcome != stored.OK {
+			return a.Err
+		}
+	}
+	return nil
+}
