@@ -74,3 +74,35 @@ func parse(t testing.TB, raw string) *url.URL {
 	}
 	return u
 }
+
+// FuzzParseURL: a URL is refused, or names servers and a journal by words that can be part
+// of a subject.
+func FuzzParseURL(f *testing.F) {
+	for _, raw := range []string{
+		"nats://user@a:4222,b:4222/name?synced=true&replicas=3", "nats://[::1]:4222/", "nats://a/name?inbox=_INBOX.x", "nats://u:s3cr3t@a/",
+		"nats://a/b.c", "nats://a/>", "nats://,/x", "nats:x", "nats://a/?replicas=2",
+	} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		u, err := url.Parse(raw)
+		if err != nil {
+			return
+		}
+		for _, file := range []string{"creds", "nkey", "ca", "cert", "key"} {
+			if u.Query().Has(file) {
+				return // it would be read
+			}
+		}
+		cfg, err := ParseURL(u)
+		if err != nil {
+			return
+		}
+		if !journalName.MatchString(cfg.Name) || strings.ContainsAny(cfg.Name+cfg.Inbox, "*> ") || len(cfg.Servers) == 0 {
+			t.Errorf("%q is journal %q at %q with inbox %q", raw, cfg.Name, cfg.Servers, cfg.Inbox)
+		}
+		if _, has := u.User.Password(); has {
+			t.Errorf("%q is taken, with a password in it", u.Redacted())
+		}
+	})
+}

@@ -46,7 +46,7 @@ func ParseURL(u *url.URL) (Config, error) {
 	}
 	place := *u
 	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
+	if err != nil || u.Scheme != "postgres" || u.Opaque != "" || u.Fragment != "" { // what else pgx would read in its own way
 		return Config{}, errMalformed
 	}
 	if query.Has("password") {

@@ -4,6 +4,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 func TestParseURL(t *testing.T) {
@@ -60,4 +63,42 @@ func TestParseURL(t *testing.T) {
 			t.Errorf("%s: %v, want %q and no secret", raw, err, want)
 		}
 	}
+}
+
+// FuzzParseURL: a URL is refused without its password, or names tables and a database, and
+// goes to other machines with a verified certificate only, unless it has an sslmode.
+func FuzzParseURL(f *testing.F) {
+	for _, raw := range []string{
+		"postgres://xb@db.example.com/state?table=a_1", "postgres://xb@/state?host=/run/postgresql", "postgres://xb:s3cr3t@h/d",
+		"postgres://xb@127.0.0.1:5433,db.example.com/state", "postgres://h/d?password=s3cr3t", "postgres://h/d?sslmode=disable", "postgres:", "postgres://%2f/d?table=",
+	} {
+		f.Add(raw)
+	}
+	f.Setenv("PGSSLROOTCERT", "")
+	f.Fuzz(func(t *testing.T, raw string) {
+		u, err := url.Parse(raw)
+		if err != nil || u.Query().Has("service") || u.Query().Has("servicefile") || u.Query().Has("passfile") {
+			return // the last three read files of this machine
+		}
+		cfg, err := ParseURL(u)
+		if password, has := u.User.Password(); err != nil {
+			if has && len(password) > 3 && strings.Contains(err.Error(), password) {
+				t.Errorf("the error repeats the password: %v", err)
+			}
+			return
+		}
+		if !tableName.MatchString(cfg.Table) {
+			t.Errorf("%q has the table %q", raw, cfg.Table)
+		}
+		if u.Query().Has("sslmode") {
+			return
+		}
+		c := cfg.Pool.ConnConfig
+		for _, to := range append(c.Fallbacks, &pgconn.FallbackConfig{Host: c.Host, TLSConfig: c.TLSConfig}) {
+			alone := &pgx.ConnConfig{Config: pgconn.Config{Host: to.Host}}
+			if !local(alone) && (to.TLSConfig == nil || to.TLSConfig.InsecureSkipVerify) {
+				t.Errorf("%q goes to %s without a verified certificate", raw, to.Host)
+			}
+		}
+	})
 }

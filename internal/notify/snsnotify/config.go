@@ -79,6 +79,9 @@ func ParseURL(raw string) (Config, error) {
 	switch scheme {
 	case "sns":
 		cfg.Topic = arn
+		if cfg.Topic == "" {
+			return Config{}, errNoTopic
+		}
 		if cfg.Queue == "" {
 			return Config{}, errors.New("--notify names no queue; add ?queue=create, or ?queue=QUEUE-ARN for one that this server has to itself")
 		}
@@ -89,19 +92,26 @@ func ParseURL(raw string) (Config, error) {
 		if cfg.Queue != "" {
 			return Config{}, errors.New("--notify names two queues; write sqs://QUEUE-ARN alone")
 		}
-		cfg.Queue = arn
+		if cfg.Queue = arn; arn == "" {
+			return Config{}, errNoQueue
+		}
 	default:
 		return Config{}, fmt.Errorf("--notify has a scheme that this build does not know; want %s", Forms)
 	}
 	return cfg, cfg.validate()
 }
 
+var (
+	errNoTopic = errors.New("--notify does not name a topic by its ARN; want sns://arn:aws:sns:REGION:ACCOUNT:NAME?queue=create")
+	errNoQueue = errors.New("--notify does not name a queue by its ARN; want arn:aws:sqs:REGION:ACCOUNT:NAME")
+)
+
 func (c *Config) validate() error {
 	if c.Topic != "" && (!arnPattern.MatchString(c.Topic) || part(c.Topic, 2) != "sns") {
-		return errors.New("--notify does not name a topic by its ARN; want sns://arn:aws:sns:REGION:ACCOUNT:NAME?queue=create")
+		return errNoTopic
 	}
 	if c.Queue != "" && (!arnPattern.MatchString(c.Queue) || part(c.Queue, 2) != "sqs") {
-		return errors.New("--notify does not name a queue by its ARN; want arn:aws:sqs:REGION:ACCOUNT:NAME")
+		return errNoQueue
 	}
 	if c.Region != "" && (c.Queue != "" || !regionPattern.MatchString(c.Region)) {
 		return errors.New("region in --notify must be the name of a region, and goes with queue=create only")
