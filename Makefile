@@ -6,6 +6,8 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo de
 FUZZTIME  ?= 30s
 SEED      ?= 0
 SEEDS     ?= 20
+STATES    ?= 3000000
+WALKS     ?= 20000
 SUITES    ?= memlog filelog s3log sqllog kube-apiserver robustness kubernetes-e2e-short
 
 # Tests of the whole product run what was built.
@@ -14,7 +16,7 @@ e2e gateway: export XB_BIN := $(CURDIR)/bin/xb
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
 
-.PHONY: help run build test race lint sim mutants fuzz suites e2e gateway bench generate check clean
+.PHONY: help run build test race lint sim explore mutants fuzz suites e2e gateway bench generate check clean
 
 help: ## Show this help
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -40,6 +42,9 @@ sim: ## Simulate SEEDS histories from SEED on, each of them the same each time
 
 mutants: ## Make deliberate faults, one at a time, and have the tests find each
 	$(GO) run ./internal/mutants
+
+explore: ## Explore the protocol of regions: STATES of each scenario, and WALKS random ways
+	$(GO) test ./internal/region/explore -count=1 -timeout=8h -v -states=$(STATES) -walks=$(WALKS)
 
 fuzz: ## Run every fuzz target for FUZZTIME
 	tools/fuzz $(FUZZTIME)

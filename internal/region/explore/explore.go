@@ -41,6 +41,8 @@ type Scenario struct {
 	Judge func(before, after View) error
 	// Rest is asked about states in which all clients have finished.
 	Rest func(View) error
+	// Together: clients wait for each other, so that none need come to its end alone.
+	Together bool
 	// Limit ends the exploration after so many states; 0: none.
 	Limit int
 	// Fair is how many states are passed over between two of which it is checked that
@@ -226,6 +228,9 @@ func (e *explorer) goOn(s *state) error {
 		return &Violation{err, e.story(end)}
 	}
 	for i := range s.clients {
+		if e.scenario.Together {
+			break
+		}
 		if _, err := e.turns(s, func(int) int { return i }); err != nil {
 			return err
 		}

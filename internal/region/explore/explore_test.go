@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"errors"
 	"flag"
 	"testing"
 	"time"
@@ -16,7 +17,10 @@ var (
 // run explores a scenario, and says how far it came.
 func run(t *testing.T, w *world, s Scenario) {
 	t.Helper()
-	s.Judge, s.Rest, s.Memorable, s.Limit, s.Fair = w.judge, w.rest, decided, *limit, 63
+	s.Judge, s.Memorable, s.Limit, s.Fair = w.judge, decided, *limit, 63
+	if s.Rest == nil {
+		s.Rest = w.rest
+	}
 	if s.Start == nil {
 		s.Start = w.start()
 	}
@@ -47,6 +51,22 @@ func TestTwoCreatesInTwoRegions(t *testing.T) {
 func TestTwoCreatesInThreeRegions(t *testing.T) {
 	bothWays(t, 3, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: *faults - 1, Clients: [][]Task{{w.create("a", "r1")}, {w.create("b", "r2")}}})
+	})
+}
+
+// Clients that wait for each other do not wait for ever, nor does each abort the other:
+// one of them gets the key.
+func TestPatientCreates(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		w.patient = true
+		run(t, w, Scenario{Faults: max(*faults-1, 0), Together: true,
+			Clients: [][]Task{{w.create("a", "r1")}, {w.create("b", "r2")}},
+			Rest: func(v View) error {
+				if len(w.look(v).creates) != 1 {
+					return errors.New("at rest, nobody has got the key")
+				}
+				return w.rest(v)
+			}})
 	})
 }
 

@@ -15,6 +15,7 @@ type world struct {
 	layout  protocol.Layout
 	members []stored.Member // at the start
 	ops     map[string]stored.Operation
+	patient bool // clients wait for operations that are not decided
 }
 
 var theKey = stored.Key{Kind: "Account", Name: "team-a"}
@@ -118,7 +119,7 @@ func (w *world) task(unique string, home stored.Region, run func(*protocol.Pass,
 	op := stored.Operation{ID: stored.OpID{Unique: unique}, Key: theKey, Home: home}
 	w.ops[unique] = op
 	return Task{Name: unique, Pass: func(call stored.Call) string {
-		done, err := run(protocol.Begin(w.layout, home, call, true), op)
+		done, err := run(protocol.Begin(w.layout, home, call, !w.patient), op)
 		switch {
 		case errors.Is(err, protocol.ErrRemoved):
 			return "Removed"

@@ -3,6 +3,6 @@
 package explore
 
 const (
-	states = 100_000
-	ways   = 2000
+	states = 50_000
+	ways   = 500
 )

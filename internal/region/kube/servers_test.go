@@ -27,8 +27,8 @@ import (
 var regions = []stored.Region{"r1", "r2", "r3"}
 
 // TestRealServers: clients race for keys on three real API servers, without a central store
-// and with one, while some of them give up at any call and a server is killed and started
-// again. Each key has one owner, and is deleted and created anew.
+// and with one, while some of them give up at any call, a region joins, and a server is
+// killed and started again. Each key has one owner, and is deleted and created anew.
 func TestRealServers(t *testing.T) {
 	binary := os.Getenv("XB_BIN")
 	if binary == "" {
@@ -49,23 +49,21 @@ func TestRealServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := places.Call(t.Context())
-	m := stored.Membership{Epoch: 1}
-	for _, r := range regions {
-		m = m.With(stored.Member{Region: r, Active: true, Since: 1})
-	}
-	for place := range servers {
-		if a := call(stored.InsertOf(place, m))[0]; a.Outcome != stored.OK {
-			t.Fatalf("the first membership of %s: %s: %v", name(place), a.Outcome, a.Err)
-		}
-	}
-	for name, layout := range map[string]protocol.Layout{
-		"central": {Central: true, Register: stored.Central},
-		"home":    {Register: "r1"},
+	for _, test := range []struct {
+		name   string
+		layout protocol.Layout
+	}{
+		{"home", protocol.Layout{Register: "r1"}},
+		{"central", protocol.Layout{Central: true, Register: stored.Central}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			c := &contest{layout: layout, places: places, key: stored.Key{Kind: "Account", Name: name}}
-			first := c.race(t, name+"a", func() {})
+		name := test.name
+		t.Run("records "+name, func(t *testing.T) {
+			c := &contest{layout: test.layout, places: places, key: stored.Key{Kind: "Account", Name: name}}
+			c.until(t, func(p *protocol.Pass) error { _, err := p.Found("r1"); return err })
+			c.until(t, func(p *protocol.Pass) error { _, err := p.Join("r2"); return err })
+			first := c.race(t, name+"a", func() {
+				c.until(t, func(p *protocol.Pass) error { _, err := p.Join("r3"); return err })
+			})
 			c.holds(t, first)
 			c.delete(t, name+"d")
 			c.holds(t, stored.OpID{})
@@ -80,6 +78,19 @@ type contest struct {
 	layout protocol.Layout
 	places *Places
 	key    stored.Key
+}
+
+// until makes passes in the first region until one succeeds.
+func (c *contest) until(t *testing.T, pass func(*protocol.Pass) error) {
+	t.Helper()
+	err := protocol.ErrAgain
+	for n := 0; errors.Is(err, protocol.ErrAgain) || errors.As(err, new(*protocol.Waiting)); n++ {
+		err = pass(protocol.Begin(c.layout, "r1", c.places.Call(t.Context()), n > 20))
+		time.Sleep(rand.N(20 * time.Millisecond))
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // race has two clients in each region create the key, and returns who has got it.
@@ -104,6 +115,9 @@ func (c *contest) race(t *testing.T, name string, meanwhile func()) (winner stor
 		}
 		winner = id
 	}
+	if winner == (stored.OpID{}) {
+		t.Fatalf("nobody has got %v", c.key)
+	}
 	return winner
 }
 
@@ -122,7 +136,7 @@ func (c *contest) try(t *testing.T, op stored.Operation, pass func(*protocol.Pas
 		if n < 3 {
 			ctx, cancel = context.WithTimeout(ctx, rand.N(300*time.Millisecond))
 		}
-		got, err := pass(protocol.Begin(c.layout, op.Home, c.places.Call(ctx), n > 20), op)
+		got, err := pass(protocol.Begin(c.layout, op.Home, c.places.Call(ctx), n > 400), op)
 		cancel()
 		var waiting *protocol.Waiting
 		switch {

@@ -15,7 +15,7 @@ func (p *Pass) reserve(rec record, m stored.Membership) ([]claim, error) {
 		switch {
 		case c.Phase == stored.Copy: // below, once nothing else is in the way
 		case c.Owner.Op != rec.ID:
-			return nil, p.contest(rec, m, *c, i == 0 || claims[0].Owner.Op == rec.ID)
+			return nil, p.contest(rec, m, *c, claims[0].Owner.Op == rec.ID)
 		case c.Phase != stored.Intent, newer(c.Owner, want.Owner):
 			return nil, p.refresh() // this pass is behind
 		case c.Owner != want.Owner:

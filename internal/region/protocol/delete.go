@@ -32,7 +32,8 @@ func (p *Pass) mark(rec record, m stored.Membership) ([]claim, error) {
 		case !c.member.Active && (c.Phase == "" || c.Phase == stored.Copy):
 			marks.add(c, keep)
 		default:
-			return nil, p.contestMark(rec, m, *c)
+			first, _ := claims[0].reservedBy(rec.ID)
+			return nil, p.contestMark(rec, m, *c, first)
 		}
 	}
 	return claims, p.make(marks)
@@ -72,13 +73,13 @@ func (p *Pass) targetStands(rec record, m stored.Membership, claims []claim) err
 
 // contestMark settles what stands where rec wants to mark its target. It always returns an
 // error.
-func (p *Pass) contestMark(rec record, m stored.Membership, c claim) error {
+func (p *Pass) contestMark(rec record, m stored.Membership, c claim, first bool) error {
 	switch {
 	case c.Phase == "":
 	case c.Owner.Epoch < c.member.Since:
 		return p.remove(c)
 	case c.Owner.Op == rec.Target, c.Phase == stored.Tomb, c.Phase == stored.Intent && !c.member.Active:
-		return p.clear(m, c, false)
+		return p.clear(m, c, first)
 	}
 	return p.abort(rec, stored.Absent)
 }

@@ -57,6 +57,21 @@ func (p *Pass) pushTo(regions []stored.Region, m stored.Membership) error {
 	return err
 }
 
+// Found makes a region the first member, if there is no membership yet, and returns the
+// membership. All other regions join.
+func (p *Pass) Found(r stored.Region) (stored.Membership, error) {
+	first := stored.Membership{Epoch: 1, Members: []stored.Member{{Region: r, Active: true, Since: 1}}}
+	insert := stored.InsertOf(p.layout.Register, first)
+	if a := p.call(insert)[0]; a.Outcome != stored.OK && a.Outcome != stored.Conflict {
+		return first, refusal(insert, a)
+	}
+	_, m, err := p.register()
+	if err != nil {
+		return m, err
+	}
+	return m, p.push(m)
+}
+
 // Joining is returned if another region joins at the moment. Only one does at a time.
 type Joining struct{ Region stored.Region }
 

@@ -41,7 +41,7 @@ func (p *Pass) fateOf(s stored.Stake, m stored.Membership) (fate, *record, error
 
 // contest settles what stands in the way of a create in one region: it aborts the create
 // if the key has an owner, or takes one step to clear the way. It always returns an error.
-// first says whether the create has the key in the first member, or could have it.
+// first says whether the create has the key in the first member.
 func (p *Pass) contest(rec record, m stored.Membership, c claim, first bool) error {
 	if c.Owner.Epoch < c.member.Since {
 		return p.remove(c) // it was written before the region was removed
