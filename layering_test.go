@@ -93,6 +93,7 @@ var rules = []rule{
 	{"internal/replica", "knows the journal's contract, no driver, and no API", []string{"internal/journal", "internal/notify", "internal/mvcc", "internal/record", "internal/replica/...", "internal/snapshot"}, []string{"golang.org/x/sync/..."}},
 	{"internal/replica/access", "calls a journal, whatever is done with the answers", []string{"internal/backoff", "internal/journal", "internal/record", "internal/replica/stats", "internal/snapshot"}, []string{"golang.org/x/sync/..."}},
 	{"internal/replica/agreement", "judges hashes, and neither reads nor writes a snapshot", []string{"internal/journal", "internal/mvcc", "internal/record"}, nil},
+	{"internal/replica/archive", "states of a journal and its snapshots; proposes nothing", []string{"internal/journal", "internal/mvcc", "internal/record", "internal/replica/access", "internal/snapshot"}, nil},
 	{"internal/replica/lease", "a clock beside the state; proposes nothing by itself", []string{"internal/journal", "internal/mvcc"}, nil},
 	{"internal/replica/stats", "numbers, whoever counts and whoever reads them", nil, nil},
 	{"internal/replica/turns", "who writes where, from what was read; knows no record and no store", []string{"internal/journal", "internal/mvcc"}, nil},

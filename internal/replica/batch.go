@@ -6,6 +6,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica/stats"
 )
 
 // batch is what one record of this writer carries: proposals, the body of a control
@@ -87,5 +88,17 @@ func (b *batch) resolve(results []mvcc.Result, err error) {
 			res = results[i]
 		}
 		p.resolve(res, err)
+	}
+}
+
+// count counts that the batch is launched, perhaps again.
+func (b *batch) count(counts *stats.Replica, again bool) {
+	switch {
+	case b.filler():
+	case again:
+		counts.Again.Add(1)
+	default:
+		counts.BatchRequests.Observe(uint64(len(b.proposals)))
+		counts.BatchBytes.Observe(uint64(len(b.rec)))
 	}
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/replica/access"
 	"github.com/xbernetes/xbernetes/internal/replica/agreement"
+	"github.com/xbernetes/xbernetes/internal/replica/archive"
 	"github.com/xbernetes/xbernetes/internal/replica/lease"
 	"github.com/xbernetes/xbernetes/internal/replica/turns"
 )
 
 // loop owns the state. Everything that changes the state, or the owners below, happens
-// on one goroutine. Calls on the journal run beside it and report back by channels.
+// on one goroutine, and its methods are called on no other one. Calls on the journal run beside it and report back by channels.
 type loop struct {
 	*Replica
 	ctx   context.Context // of what runs beside the loop
@@ -79,12 +80,12 @@ func (r *Replica) Run(ctx context.Context) error {
 	return err
 }
 
-func (r *Replica) newLoop(ctx context.Context, group *errgroup.Group, from restored) *loop {
+func (r *Replica) newLoop(ctx context.Context, group *errgroup.Group, from archive.Restored) *loop {
 	l := &loop{
 		Replica: r, ctx: ctx, group: group,
-		state: from.state, chains: from.chains,
-		window:    newWindow(from.state.Slot()),
-		turns:     turns.New(r.writer, from.state.Slot()),
+		state: from.State, chains: from.Chains,
+		window:    newWindow(from.State.Slot()),
+		turns:     turns.New(r.writer, from.State.Slot()),
 		ended:     make(chan appended),
 		soon:      time.NewTimer(tick),
 		reads:     newReads(),
@@ -93,8 +94,8 @@ func (r *Replica) newLoop(ctx context.Context, group *errgroup.Group, from resto
 		agreement: agreement.New(r.writer),
 		trim:      trimmer{allowed: r.cfg.Trim},
 	}
-	if slot := from.state.Slot(); slot > 0 {
-		l.agreement.Loaded(slot, from.hash)
+	if slot := from.State.Slot(); slot > 0 {
+		l.agreement.Loaded(slot, from.Hash)
 	}
 	return l
 }
@@ -163,22 +164,10 @@ func (l *loop) launch() {
 			Agrees: l.agreement.Agrees(),
 		}, l.cfg.CompressFrom)
 		l.window.launch(b)
-		l.countLaunch(b, again)
+		l.counts.Known.Store(uint64(l.window.next - 1))
+		b.count(l.counts, again)
 		l.group.Go(func() error { return l.append(b) })
 		l.pursue(now)
-	}
-}
-
-// countLaunch counts a batch that is launched, perhaps again.
-func (l *loop) countLaunch(b *batch, again bool) {
-	l.counts.Known.Store(uint64(l.window.next - 1))
-	switch {
-	case b.filler():
-	case again:
-		l.counts.Again.Add(1)
-	default:
-		l.counts.BatchRequests.Observe(uint64(len(b.proposals)))
-		l.counts.BatchBytes.Observe(uint64(len(b.rec)))
 	}
 }
 

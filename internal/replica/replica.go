@@ -21,6 +21,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/record"
 	"github.com/xbernetes/xbernetes/internal/replica/access"
+	"github.com/xbernetes/xbernetes/internal/replica/archive"
 	"github.com/xbernetes/xbernetes/internal/replica/stats"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
@@ -93,7 +94,8 @@ type Replica struct {
 	index index // of linearizable reads
 	hub   hub   // of the newest published state, and of watchers
 
-	access *access.Access // to the journal
+	access  *access.Access   // to the journal
+	archive *archive.Archive // the journal with its snapshots
 
 	calls chan func(*loop) // the loop runs what it receives
 	ready chan struct{}    // closed once the tail was reached
@@ -122,6 +124,7 @@ func New(cfg Config) *Replica {
 		r.cfg.Name = r.info.ID.String()
 	}
 	r.access = access.New(access.Config{Store: cfg.Store, Name: r.cfg.Name, Timeout: cfg.Timeout, Attempt: cfg.Attempt, Logger: r.log, Counts: &r.counts.Calls})
+	r.archive = archive.New(cfg.Store, r.access, r.writer, r.log)
 	r.queue.init()
 	r.index.init()
 	r.hub.init(mvcc.New().View())

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -113,12 +114,14 @@ func TestFeedSeesEveryChange(t *testing.T) {
 	cursor := v.Revision() + 1
 
 	const n = 200
-	go func() {
+	var writes sync.WaitGroup
+	defer writes.Wait()
+	writes.Go(func() {
 		for i := range n {
 			propose(t, a, put(fmt.Sprintf("p/%d", i%7), fmt.Sprint(i)))
 			propose(t, a, put("other", "x"))
 		}
-	}()
+	})
 	for seen := 0; seen < n; {
 		<-f.Wake()
 		v, first, last := f.Take()

@@ -1,11 +1,8 @@
 package replica
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/record"
@@ -71,7 +68,7 @@ func (l *loop) releaseRecords() {
 	}
 	l.trim.begin(oldest)
 	l.group.Go(func() error {
-		err := l.canStartFrom(l.ctx, oldest)
+		err := l.archive.CanStartFrom(l.ctx, oldest.slot, oldest.hash)
 		return l.call(l.ctx, func(l *loop) {
 			if err == nil {
 				// Records are deleted once this one is applied: the journal itself says
@@ -85,22 +82,6 @@ func (l *loop) releaseRecords() {
 			}
 		})
 	})
-}
-
-// canStartFrom fails unless a replica can start from a snapshot, and would.
-func (r *Replica) canStartFrom(ctx context.Context, s agreedSnapshot) error {
-	names, err := r.cfg.Store.ListBlobs(ctx, snapshot.Folder(s.slot))
-	if err != nil {
-		return err
-	}
-	if slices.Contains(names, snapshot.DisputeOf(s.slot)) {
-		return fmt.Errorf("disputed by another server: %w", snapshot.ErrBad)
-	}
-	loaded, err := snapshot.Load(ctx, r.cfg.Store, r.info.ID, s.slot)
-	if err == nil && loaded.Hash != s.hash {
-		err = snapshot.ErrBad
-	}
-	return err
 }
 
 // onFloor deletes the records below a slot, which a floor record of this writer gives up,
