@@ -20,11 +20,24 @@ type Config = s3bucket.Config
 func ParseURL(u *url.URL) (Config, error) { return s3bucket.ParseURL(u) }
 
 // Open opens the journal at cfg, and creates it where there is none, unless
-// cfg is read-only. Errors are those of objectlog.Open.
+// cfg is read-only. It refuses a bucket whose settings would destroy the journal. Errors are
+// those of objectlog.Open.
 func Open(ctx context.Context, cfg Config) (*objectlog.Log, error) {
 	store, err := s3bucket.Open(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", cfg.Location(), err)
+	}
+	if !cfg.ReadOnly {
+		costly, err := store.CheckSettings(ctx)
+		if err != nil {
+			store.Close()
+			return nil, fmt.Errorf("open journal %s: %w", cfg.Location(), err)
+		}
+		if cfg.Logger != nil {
+			for _, setting := range costly {
+				cfg.Logger.Warn("a setting of the bucket costs money", "setting", setting)
+			}
+		}
 	}
 	return objectlog.Open(ctx, store, objectlog.Options{RequestTimeout: bucket.Timeout(cfg.RequestTimeout), ReadOnly: cfg.ReadOnly, Logger: cfg.Logger})
 }

@@ -125,7 +125,9 @@ func (s *Store) Close() { s.conns.CloseIdleConnections() }
 
 // lacks says what a success lacks that S3 always sends.
 func lacks(r *http.Request, resp *http.Response) string {
-	ofObject := r.Method == http.MethodPut || r.Method == http.MethodGet && !r.URL.Query().Has("list-type")
+	query := r.URL.Query()
+	ofBucket := query.Has("list-type") || query.Has("lifecycle") || query.Has("versioning") || query.Has("object-lock")
+	ofObject := r.Method == http.MethodPut || r.Method == http.MethodGet && !ofBucket
 	if ofObject && resp.Header.Get("ETag") == "" {
 		return "an ETag"
 	}
