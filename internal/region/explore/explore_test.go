@@ -180,3 +180,10 @@ func TestRemovalAndJoin(t *testing.T) {
 			Clients: [][]Task{{w.create("a", "r2")}, {w.expel("r2"), w.join("r2"), w.remove("d", "r1")}}})
 	})
 }
+
+func TestCollectAfterRejoin(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{
+			Clients: [][]Task{{w.create("a", "r2")}, {w.expel("r2"), w.join("r2"), w.collect(1)}}})
+	})
+}

@@ -330,7 +330,7 @@ func (w *world) rest(v View) error {
 		if len(f.creates) == 1 && m.Active && (!c.Owned() || c.Owner.Op != f.creates[0].ID) {
 			return fmt.Errorf("at rest, %v owns the key and has no claim in %s", f.creates[0].ID, m.Region)
 		}
-		if len(f.creates) == 1 && m.Region == f.creates[0].Home && w.counts(f, f.creates[0]) && c.Phase != stored.Real && !c.WasReal {
+		if len(f.creates) == 1 && m.Region == f.creates[0].Home && m.Since <= f.creates[0].Epoch && c.Phase != stored.Real && !c.WasReal {
 			return fmt.Errorf("at rest, %v is not real in its home", f.creates[0].ID)
 		}
 		if len(f.creates) == 0 && c.Owned() {
