@@ -156,8 +156,8 @@ var faults = []fault{
 
 	// Regions: each rule of docs/regions.md, left out.
 	{"the membership is read before the operation's record is written", "internal/region/protocol/operation.go",
-		"	op.Verb = stored.Create\n	rec, err := p.open(op)\n	if err != nil {\n		return stored.Operation{}, err\n	}\n",
-		"	op.Verb = stored.Create\n	early, err := p.membership()\n	if err != nil {\n		return stored.Operation{}, err\n	}\n	rec, err := p.open(op)\n	if err != nil {\n		return stored.Operation{}, err\n	}\n	if rec.State == stored.Pending {\n		claims, err := p.reserve(rec, early)\n		if err != nil {\n			return stored.Operation{}, err\n		}\n		if rec, err = p.commit(rec, early); err != nil {\n			return stored.Operation{}, err\n		}\n		rec, err = p.carryOut(rec, claims)\n		return rec.Operation, err\n	}\n", []string{ofRegions}},
+		"	op.Verb, op.Home = stored.Create, p.here\n	rec, err := p.open(op)\n	if err != nil {\n		return stored.Operation{}, err\n	}\n",
+		"	op.Verb, op.Home = stored.Create, p.here\n	early, err := p.membership()\n	if err != nil {\n		return stored.Operation{}, err\n	}\n	rec, err := p.open(op)\n	if err != nil {\n		return stored.Operation{}, err\n	}\n	if rec.State == stored.Pending {\n		claims, err := p.reserve(rec, early)\n		if err != nil {\n			return stored.Operation{}, err\n		}\n		if rec, err = p.commit(rec, early); err != nil {\n			return stored.Operation{}, err\n		}\n		rec, err = p.carryOut(rec, claims)\n		return rec.Operation, err\n	}\n", []string{ofRegions}},
 	{"pending operations do not reserve anew when a region joins", "internal/region/protocol/membership.go",
 		"if rec.State == stored.Pending && rec.Epoch < m.Epoch {", "if false {", []string{ofRegions}},
 	{"the copies of the membership are not raised before claims are copied", "internal/region/protocol/membership.go",
@@ -217,7 +217,7 @@ var faults = []fault{
 	{"with a central store, clients read their region's copy of the membership", "internal/region/protocol/pass.go",
 		"	if p.layout.Central {\n		_, m, err := p.register()", "	if p.layout.Central && p.here == \"\" {\n		_, m, err := p.register()", []string{ofRegions}},
 	{"clients of a removed region are not told", "internal/region/protocol/operation.go",
-		"		return ErrRemoved\n	}\n	return again(p.push(m))", "		return ErrAgain\n	}\n	return again(p.push(m))", []string{ofRegions}},
+		"		return m, ErrRemoved\n", "		return m, ErrAgain\n", []string{ofRegions}},
 	{"regions ignore the versions of writes", "internal/region/explore/step.go",
 		"exists && old.version != r.version:", "false:", []string{ofRegions}},
 	{"regions take writes at any version of the same operation", "internal/region/explore/step.go",

@@ -10,9 +10,9 @@ import (
 // Create takes a Create operation on to its end, and returns its record: Done, if the
 // operation's claim is Held in all members, and Real in its home; or Aborted.
 //
-// The caller fills in ID, Key, Home and Payload.
+// The caller fills in ID, Key and Payload. The home is the region of the pass.
 func (p *Pass) Create(op stored.Operation) (stored.Operation, error) {
-	op.Verb = stored.Create
+	op.Verb, op.Home = stored.Create, p.here
 	rec, err := p.open(op)
 	if err != nil {
 		return stored.Operation{}, err
@@ -24,9 +24,9 @@ func (p *Pass) Create(op stored.Operation) (stored.Operation, error) {
 // owned the key in the operation's home is deleted in all members; or Aborted. If there was
 // no owner, the operation is Aborted as Absent, and need not have a record.
 //
-// The caller fills in ID, Key and Home.
+// The caller fills in ID and Key. The home is the region of the pass.
 func (p *Pass) Delete(op stored.Operation) (stored.Operation, error) {
-	op.Verb = stored.Delete
+	op.Verb, op.Home = stored.Delete, p.here
 	known, err := p.lookUp(op.ID, op.Home)
 	switch {
 	case err != nil:
@@ -243,14 +243,20 @@ func (p *Pass) fence(rec record, claims []claim) error {
 // refresh raises the copies of the membership, one of which was found to be behind. It
 // always returns an error.
 func (p *Pass) refresh() error {
+	_, err := p.pushed()
+	return again(err)
+}
+
+// pushed returns the membership as it is in the register, once all copies have it.
+func (p *Pass) pushed() (stored.Membership, error) {
 	_, m, err := p.register()
 	if err != nil {
-		return err
+		return m, err
 	}
 	if _, member := m.Find(p.here); !member {
-		return ErrRemoved
+		return m, ErrRemoved
 	}
-	return again(p.push(m))
+	return m, p.push(m)
 }
 
 // tidy removes the reservations of an aborted operation, as far as it can: whatever is

@@ -54,7 +54,7 @@ type Pass struct {
 }
 
 // Begin begins a pass of a client in a region, whose copy of the membership it reads. A
-// hasty one aborts undecided operations that are in its way, where any other would return
+// hasty pass aborts undecided operations that are in its way, where any other would return
 // Waiting.
 func Begin(l Layout, here stored.Region, call stored.Call, hasty bool) *Pass {
 	return &Pass{layout: l, here: here, call: call, hasty: hasty}

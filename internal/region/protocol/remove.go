@@ -18,7 +18,7 @@ var errOrphaned = errors.New("the operation's home was removed")
 var ErrRegister = errors.New("the region holds the register of members, and cannot be removed")
 
 // Remove makes a region a member no more, whether or not it can be reached, and returns the
-// membership without it. Operations of that region that the others cannot see completed are
+// membership without it. It is called in another member. Operations of that region that the others cannot see completed are
 // finished or taken back. Whoever calls it for a region that somebody else began to remove
 // goes on from there.
 func (p *Pass) Remove(r stored.Region) (stored.Membership, error) {
@@ -77,11 +77,8 @@ func (p *Pass) adopt(m stored.Membership) error {
 // only a committed operation can have, it is finished, and otherwise taken back. It always
 // returns an error.
 func (p *Pass) takeOver(k stored.Key, of stored.Stake) error {
-	_, m, err := p.register()
+	m, err := p.pushed()
 	if err != nil {
-		return err
-	}
-	if err := p.push(m); err != nil {
 		return err
 	}
 	if !p.orphaned(of, m) {
