@@ -32,6 +32,7 @@ func (s *Source) open(ctx context.Context) (place, error) {
 				s.cfg.Logger.Info("the queue was not subscribed by this server; that is right if its owner did it", "queue", q.arn, "error", err)
 			}
 			q.subscription = ""
+			s.lookAtPolicy(ctx, q)
 		}
 		return q, err
 	}
@@ -49,6 +50,17 @@ func (s *Source) find(ctx context.Context) (place, error) {
 		return place{}, explain(err, "sqs:GetQueueUrl", s.cfg.Queue)
 	}
 	return place{url: *out.QueueUrl, arn: s.cfg.Queue}, nil
+}
+
+// lookAtPolicy says what the policy of a queue lacks that was given, if these credentials
+// may read it. A topic that may not send to a queue says so to nobody.
+func (s *Source) lookAtPolicy(ctx context.Context, q place) {
+	name := sqstypes.QueueAttributeNamePolicy
+	out, err := s.queue.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: []sqstypes.QueueAttributeName{name}})
+	if err != nil || strings.Contains(out.Attributes[string(name)], s.cfg.Topic) {
+		return
+	}
+	s.cfg.Logger.Warn("the queue's policy does not name the topic; unless it allows the topic in another way, no notification comes", "queue", q.arn, "needs", queuePolicy(q.arn, s.cfg.Topic))
 }
 
 // create makes a queue. Its name begins with the journal's, so that the owner of an

@@ -281,3 +281,21 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 }
+
+// TestQueueWithoutThePolicyIsToldWhatItNeeds: a topic that may not send to a queue says so to
+// nobody, so the server does.
+func TestQueueWithoutThePolicyIsToldWhatItNeeds(t *testing.T) {
+	const queue = "arn:aws:sqs:eu-west-1:" + account + ":given"
+	const word = "does not name the topic"
+	for policy, told := range map[string]bool{"": true, `{"Condition":{"ArnEquals":{"aws:SourceArn":"` + topic + `"}}}`: false} {
+		f := snsfake.New(t, topic)
+		f.MakeQueue(queue, policy)
+		s := serve(t, f, memlog.New(memlog.Options{}).Open(), func(c *snsnotify.Config) { c.Queue = queue })
+		eventually(t, "a server that receives", func() bool { return f.Calls("sqs:ReceiveMessage") > 0 })
+		log := strings.ReplaceAll(s.log.String(), `\"`, `"`)
+		if strings.Contains(log, word) != told || told && !strings.Contains(log, `"aws:SourceArn":"`+topic+`"`) {
+			t.Errorf("with the policy %q the log has:\n%s", policy, log)
+		}
+		s.stop()
+	}
+}

@@ -74,7 +74,7 @@ func (f *Fake) queueAction(r *http.Request, action, arn string, in *queueRequest
 	case "GetQueueUrl":
 		return url, ""
 	case "GetQueueAttributes":
-		return map[string]any{"Attributes": map[string]string{"QueueArn": arn}}, ""
+		return map[string]any{"Attributes": map[string]string{"QueueArn": arn, "Policy": q.policy}}, ""
 	case "SetQueueAttributes":
 		q.policy = in.Attributes["Policy"]
 	case "DeleteQueue":
