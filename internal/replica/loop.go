@@ -166,7 +166,7 @@ func (l *loop) launch() {
 		l.window.launch(b)
 		l.counts.Known.Store(uint64(l.window.next - 1))
 		b.count(l.counts, again)
-		l.group.Go(func() error { return l.append(b) })
+		l.group.Go(func() error { return l.append(l.ctx, b, l.ended) })
 		l.pursue(now)
 	}
 }
@@ -177,17 +177,17 @@ type appended struct {
 	access.Appended
 }
 
-// append runs the Append of a batch, beside the loop.
-func (l *loop) append(b *batch) error {
-	a, err := l.access.Append(l.ctx, b.slot, b.rec)
+// append runs the Append of a batch, beside the loop, which it tells by ended.
+func (r *Replica) append(ctx context.Context, b *batch, ended chan<- appended) error {
+	a, err := r.access.Append(ctx, b.slot, b.rec)
 	if err != nil {
 		return err
 	}
 	select {
-	case l.ended <- appended{b, a}:
+	case ended <- appended{b, a}:
 		return nil
-	case <-l.ctx.Done():
-		return l.ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
