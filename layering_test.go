@@ -51,6 +51,7 @@ var rules = []rule{
 	{"internal/metrics", "serves a registry, whatever is in it", nil, []string{"github.com/prometheus/client_golang/..."}},
 	{"internal/awspolicy", "says what others need of AWS, and needs nothing itself", nil, nil},
 	{"internal/gauges", "shows what others counted; the only room of journals that knows Prometheus", []string{"internal/etcdapi", "internal/notify", "internal/replica", "internal/replica/stats"}, []string{"github.com/prometheus/client_golang/prometheus"}},
+	{"internal/usage", "the manners of commands, whatever they do", nil, []string{"github.com/spf13/...", "golang.org/x/term"}},
 	{"internal/backoff", "waits, whatever is tried", nil, nil},
 
 	{"internal/journal", "the contract: anybody can implement it", nil, nil},
@@ -100,7 +101,7 @@ var rules = []rule{
 	{"internal/announce", "labels beside a journal; believes none", []string{"internal/journal", "internal/mvcc"}, []string{"golang.org/x/sync/..."}},
 	{"internal/status", "reads what is stored, and asks no server", []string{"internal/announce", "internal/fsck", "internal/journal", "internal/mvcc", "internal/record", "internal/snapshot"}, nil},
 	{"internal/fsck", "judges what replicas wrote, and so shares no code with them but the formats", []string{"internal/announce", "internal/journal", "internal/mvcc", "internal/record", "internal/snapshot"}, nil},
-	{"internal/etcdapi", "the etcd API over a replica, nothing else", []string{"internal/etcdapi/wire", "internal/mvcc", "internal/pipe", "internal/replica"},
+	{"internal/etcdapi", "the etcd API over a replica, nothing else", []string{"internal/etcdapi/wire", "internal/mvcc", "internal/pipe", "internal/privatefile", "internal/replica"},
 		[]string{"go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
 	{"internal/etcdapi/wire", "reads and writes messages, and answers none", []string{"internal/mvcc"},
 		[]string{"go.etcd.io/etcd/api/v3/v3rpc/rpctypes", "google.golang.org/..."}},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/awspolicy"
 	"github.com/xbernetes/xbernetes/internal/journal/s3log"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 func newAWSCommand() *cobra.Command {
@@ -70,8 +71,8 @@ Nothing is sent to AWS.`,
 	fs.StringVar(&f.notify.Topic, "topic", "", "ARN of the SNS topic by which servers tell each other of new records")
 	fs.StringVar(&f.notify.Queue, "queue", "", "ARN of the SQS queue that the party's server reads; with a * at the end, of the queues that servers make")
 	fs.StringVar(&f.only, "only", "", "print this policy alone: identity, bucket, topic or queue")
-	oneOf(cmd, "role", "reader", "writer", "owner")
-	oneOf(cmd, "only", "identity", "bucket", "topic", "queue")
+	usage.OneOf(cmd, "role", "reader", "writer", "owner")
+	usage.OneOf(cmd, "only", "identity", "bucket", "topic", "queue")
 	for _, name := range []string{"journal", "role"} {
 		cmd.MarkFlagRequired(name) //nolint:errcheck // the flag is there
 	}

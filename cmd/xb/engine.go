@@ -3,14 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,9 +20,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/notify/snsnotify"
 	"github.com/xbernetes/xbernetes/internal/pipe"
-	"github.com/xbernetes/xbernetes/internal/privatefile"
 	"github.com/xbernetes/xbernetes/internal/replica"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // engineFlags are what every command that serves a journal takes.
@@ -37,7 +32,7 @@ type engineFlags struct {
 	trim    string
 	poll    time.Duration
 	notify  string
-	etcd    etcdListenFlags
+	etcd    etcdapi.Address // its Host is empty if the etcd API is not served
 
 	name, account string // that the server announces
 }
@@ -48,85 +43,17 @@ func (f *engineFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.reads, "reads", "linearizable", "linearizable: a read sees every write acknowledged anywhere before it, at the price of a question to the journal; session: it sees what this server has acknowledged or shown, and goes on when the journal is away")
 	fs.StringVar(&f.trim, "trim", "auto", "delete the records that the last two snapshots stand for: auto (of a journal that one server has to itself), always (this account owns the bucket; give it to no other), never")
 	fs.StringVar(&f.account, "account", "", "what to call the account that this server runs in, in xb status and metrics")
-	oneOf(cmd, "reads", "linearizable", "session")
-	oneOf(cmd, "trim", "auto", "always", "never")
+	usage.OneOf(cmd, "reads", "linearizable", "session")
+	usage.OneOf(cmd, "trim", "auto", "always", "never")
 	fs.DurationVar(&f.poll, "poll-interval", 100*time.Millisecond, "how often a busy server asks the journal for records of other servers; an idle one asks ten times less often, and one that is notified, twice a minute")
 	fs.StringVar(&f.notify, "notify", "", "how servers of one journal wake each other:\n"+snsnotify.Forms+"\n(default: by the journal's own PostgreSQL or NATS; elsewhere they poll)")
 }
 
-// etcdListenFlags say where the etcd API is served, and to whom.
-type etcdListenFlags struct {
-	listen, cert, key, clientCA string
-}
-
-func (f *etcdListenFlags) register(fs *pflag.FlagSet, prefix string) {
-	fs.StringVar(&f.cert, prefix+"cert-file", "", "certificate of the etcd API, PEM")
-	fs.StringVar(&f.key, prefix+"key-file", "", "key of the etcd API's certificate, PEM")
-	fs.StringVar(&f.clientCA, prefix+"trusted-ca-file", "", "CA that clients of the etcd API must have a certificate of, PEM")
-}
-
-// open listens. Plain text is for this machine only, and a socket for this
-// user only.
-func (f *etcdListenFlags) open() (net.Listener, *tls.Config, error) {
-	path, unix := strings.CutPrefix(f.listen, "unix://")
-	cfg, err := f.tls()
-	if err != nil {
-		return nil, nil, err
-	}
-	// etcd takes a URL.
-	addr, https := strings.CutPrefix(f.listen, "https://")
-	if https && cfg == nil {
-		return nil, nil, fmt.Errorf("the etcd API at %s: https needs a certificate, a key and a CA for its clients", f.listen)
-	}
-	if plain, http := strings.CutPrefix(addr, "http://"); http {
-		if addr = plain; cfg != nil {
-			return nil, nil, fmt.Errorf("the etcd API at %s has a certificate; write https://, or HOST:PORT alone", f.listen)
-		}
-	}
-	if !unix && cfg == nil {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			return nil, nil, fmt.Errorf("etcd API address %q is not HOST:PORT or unix:///PATH", f.listen)
-		}
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return nil, nil, fmt.Errorf("the etcd API at %s would be open to whoever reaches it; give it a certificate, a key and a CA for its clients, or a loopback address", f.listen)
-		}
-	}
-	var lis net.Listener
-	if unix {
-		lis, err = privatefile.Listen(path)
-	} else {
-		lis, err = net.Listen("tcp", addr)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("listen for the etcd API at %s: %w; choose another address, or stop what holds it", f.listen, err)
-	}
-	return lis, cfg, nil
-}
-
-func (f *etcdListenFlags) tls() (*tls.Config, error) {
-	if f.cert == "" && f.key == "" && f.clientCA == "" {
-		return nil, nil
-	}
-	if f.cert == "" || f.key == "" || f.clientCA == "" {
-		return nil, fmt.Errorf("the etcd API needs its certificate, its key and the CA of its clients together, or none of them")
-	}
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err != nil {
-		return nil, fmt.Errorf("load the etcd API's certificate: %w", err)
-	}
-	pem, err := os.ReadFile(f.clientCA)
-	if err != nil {
-		return nil, fmt.Errorf("read the CA of the etcd API's clients: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", f.clientCA)
-	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
-		ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-	}, nil
+// registerEtcdFiles adds the flags that name the files of the etcd API's address.
+func registerEtcdFiles(a *etcdapi.Address, fs *pflag.FlagSet, prefix string) {
+	fs.StringVar(&a.CertFile, prefix+"cert-file", "", "certificate of the etcd API, PEM")
+	fs.StringVar(&a.KeyFile, prefix+"key-file", "", "key of the etcd API's certificate, PEM")
+	fs.StringVar(&a.ClientCAFile, prefix+"trusted-ca-file", "", "CA that clients of the etcd API must have a certificate of, PEM")
 }
 
 // engine is a journal with a replica and the etcd API over it.
@@ -139,8 +66,7 @@ type engine struct {
 	woken     *notify.Woken // by notifications; nil: the journal is polled
 	inProcess *pipe.Listener
 
-	lis    net.Listener // of --etcd-listen, or nil
-	lisTLS *tls.Config
+	lis *etcdapi.Listener // of --etcd-listen, or nil
 
 	name, account string // that the server announces; may be empty
 }
@@ -170,11 +96,11 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 	e := &engine{journal: f.journal, name: f.name, account: f.account, log: log, inProcess: etcdapi.ListenInProcess()}
 	cfg := etcdapi.Config{Logger: log, SessionReads: f.reads == "session"}
 	var err error
-	if f.etcd.listen != "" {
-		if e.lis, e.lisTLS, err = f.etcd.open(); err != nil {
+	if f.etcd.Host != "" {
+		if e.lis, err = f.etcd.Listen(); err != nil {
 			return nil, err
 		}
-		cfg.ClientURLs = []string{clientURL(e.lis, e.lisTLS)}
+		cfg.ClientURLs = []string{e.lis.URL()}
 	}
 	if e.store, err = openStore(ctx, f.journal, openOptions{log: log}); err != nil {
 		if e.lis != nil {
@@ -259,17 +185,6 @@ func snapshotPolicy(remote bool) snapshot.Policy {
 	return snapshot.Policy{EveryBytes: 64 << 20}
 }
 
-func clientURL(lis net.Listener, tls *tls.Config) string {
-	switch {
-	case lis.Addr().Network() == "unix":
-		return "unix://" + lis.Addr().String()
-	case tls != nil:
-		return "https://" + lis.Addr().String()
-	default:
-		return "http://" + lis.Addr().String()
-	}
-}
-
 // run serves the etcd API until ctx ends, and closes the journal. The API
 // stops before the replica does, so that calls in flight get their answers.
 func (e *engine) run(ctx context.Context) error {
@@ -282,12 +197,7 @@ func (e *engine) run(ctx context.Context) error {
 	g, above := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.api.Serve(above, e.inProcess) })
 	if e.lis != nil {
-		g.Go(func() error {
-			if e.lisTLS != nil {
-				return e.api.ServeTLS(above, e.lis, e.lisTLS)
-			}
-			return e.api.Serve(above, e.lis)
-		})
+		g.Go(func() error { return e.api.ServeAt(above, e.lis) })
 	}
 	g.Go(func() error {
 		select {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/xbernetes/xbernetes/internal/metrics"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 func newEtcdCommand(logs *logFlags) *cobra.Command {
@@ -39,8 +40,8 @@ who started xb alone.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&f.etcd.listen, "listen", "127.0.0.1:2379", "where to serve: unix:///PATH, for this user alone, or HOST:PORT, with http:// or https:// before it or not; without the three files below HOST must be a loopback address, and every user of this machine then has full control")
-	f.etcd.register(cmd.Flags(), "")
+	cmd.Flags().StringVar(&f.etcd.Host, "listen", "127.0.0.1:2379", "where to serve: unix:///PATH, for this user alone, or HOST:PORT, with http:// or https:// before it or not; without the three files below HOST must be a loopback address, and every user of this machine then has full control")
+	registerEtcdFiles(&f.etcd, cmd.Flags(), "")
 	cmd.Flags().StringVar(&f.name, "name", "", "what to call this server, in xb status and metrics; without it, it does not announce itself beside the journal")
 	cmd.Flags().StringVar(&m.listen, "listen-metrics", "", "where to serve /metrics and /health over HTTP, HOST:PORT; empty is nowhere")
 	cmd.Flags().StringVar(&m.token, "metrics-token", "", "file with the token that /metrics asks for, of whoever is not on this machine; without it, nobody else gets them")
@@ -50,7 +51,7 @@ who started xb alone.`,
 
 func runEtcd(cmd *cobra.Command, f *engineFlags, m *metricsFlags, log *slog.Logger) error {
 	if m.listen != "" {
-		if err := checkAddress("--listen-metrics", m.listen); err != nil {
+		if err := usage.CheckAddress("--listen-metrics", m.listen); err != nil {
 			return err
 		}
 	}
@@ -68,7 +69,7 @@ func runEtcd(cmd *cobra.Command, f *engineFlags, m *metricsFlags, log *slog.Logg
 	go func() {
 		select {
 		case <-e.replica.Ready():
-			fmt.Fprintf(cmd.OutOrStdout(), "Serving the etcd API at %s\n", clientURL(e.lis, e.lisTLS))
+			fmt.Fprintf(cmd.OutOrStdout(), "Serving the etcd API at %s\n", e.lis.URL())
 			if f.name != "" {
 				e.announce(ctx, f.name)
 			}

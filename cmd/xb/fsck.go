@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/xbernetes/xbernetes/internal/fsck"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // fsckFlags are those of xb fsck.
@@ -37,7 +38,7 @@ it could not be checked.`,
 	}
 	cmd.Flags().StringVar(&f.url, "journal", "", journalHelp())
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
-	oneOf(cmd, "output", "text", "json")
+	usage.OneOf(cmd, "output", "text", "json")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notChecked(err) })
 	return cmd
 }

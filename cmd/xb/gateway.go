@@ -34,6 +34,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 	"github.com/xbernetes/xbernetes/internal/kubelog"
 	"github.com/xbernetes/xbernetes/internal/privatefile"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // gatewayFlags are those of xb gateway.
@@ -154,7 +155,7 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	if err := checkAddress("--listen", f.listen); err != nil {
+	if err := usage.CheckAddress("--listen", f.listen); err != nil {
 		return err
 	}
 	src, err := f.source(log)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/xbernetes/xbernetes/internal/gateway/conformance"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // validateFlags are those of xb gateway validate.
@@ -88,7 +89,7 @@ func (f *validateFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.OpenAPIPath, "openapi-path", "/openapi/v2", "where the server serves OpenAPI v2")
 	fs.DurationVar(&f.RequestTimeout, "request-timeout", 15*time.Second, "how long to wait for one answer")
 	fs.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to check")
-	oneOf(cmd, "output", "text", "json")
+	usage.OneOf(cmd, "output", "text", "json")
 	cmd.MarkFlagsMutuallyExclusive("kubeconfig", "ca-file")
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 func newJournalCommand(logs *logFlags) *cobra.Command {
@@ -33,7 +34,7 @@ func (f *dumpFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text (a line a record) or json (an object a line)")
 	cmd.Flags().BoolVar(&f.opts.Values, "values", false, "also print the values that are put; they may be secrets")
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
-	oneOf(cmd, "output", "text", "json")
+	usage.OneOf(cmd, "output", "text", "json")
 }
 
 func (f *dumpFlags) run(cmd *cobra.Command, logs *logFlags, prepare func(journal.Store) error) error {

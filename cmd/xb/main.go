@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/xbernetes/xbernetes/internal/dev"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // exitCode is an error that ends xb with a code of its own; what it has to
@@ -87,9 +88,9 @@ On the Kubernetes API, of xb or of anybody, stand
 		newAWSCommand(),
 		newVersionCommand(),
 	)
-	oneOf(cmd, "log-level", "debug", "info", "warn", "error")
-	oneOf(cmd, "log-format", "text", "json")
-	speakPlainly(cmd)
+	usage.OneOf(cmd, "log-level", "debug", "info", "warn", "error")
+	usage.OneOf(cmd, "log-format", "text", "json")
+	usage.Apply(cmd)
 	return cmd
 }
 

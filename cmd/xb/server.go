@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/xbernetes/xbernetes/internal/controlplane"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // serverFlags are those of xb server.
@@ -39,8 +40,8 @@ func (f *serverFlags) register(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.sans, "tls-san", nil, "further host names and IP addresses for the serving certificate")
 	f.engine.register(cmd)
 	fs.StringVar(&f.engine.name, "name", "", "what to call this server, in xb status and metrics (default its ID, which is drawn at random)")
-	fs.StringVar(&f.engine.etcd.listen, "etcd-listen", "", "also serve the etcd API here: unix:///PATH, for this user alone, or HOST:PORT; without the three files below HOST must be a loopback address, and every user of this machine then has full control of all objects, secrets too")
-	f.engine.etcd.register(fs, "etcd-")
+	fs.StringVar(&f.engine.etcd.Host, "etcd-listen", "", "also serve the etcd API here: unix:///PATH, for this user alone, or HOST:PORT; without the three files below HOST must be a loopback address, and every user of this machine then has full control of all objects, secrets too")
+	registerEtcdFiles(&f.engine.etcd, fs, "etcd-")
 	o := &f.options
 	fs.StringVar(&o.EncryptionProviderConfig, "encryption-provider-config", "", "EncryptionConfiguration file: what it names is encrypted in the journal; the same keys on every server")
 	fs.StringVar(&o.AuditPolicyFile, "audit-policy-file", "", "audit policy file")
@@ -102,7 +103,7 @@ func (f *serverFlags) run(ctx context.Context, out io.Writer, log *slog.Logger) 
 		Kubeconfig:   f.kubeconfig,
 		ContextName:  f.context,
 		Logger:       log,
-		Alone:        e.store.Info().Exclusive && f.engine.etcd.listen == "",
+		Alone:        e.store.Info().Exclusive && f.engine.etcd.Host == "",
 		Options:      f.options,
 	})
 	if err != nil {
@@ -171,7 +172,7 @@ func serve(ctx context.Context, e *engine, api *controlplane.Server, ready func(
 }
 
 func canListen(addr string) error {
-	if err := checkAddress("--listen", addr); err != nil {
+	if err := usage.CheckAddress("--listen", addr); err != nil {
 		return err
 	}
 	lis, err := net.Listen("tcp", addr)

@@ -26,6 +26,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 	"github.com/xbernetes/xbernetes/internal/servicesync/store"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // syncTarget is which clusters are meant, and where they publish.
@@ -149,7 +150,7 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 				return err
 			}
 			if f.listen != "" {
-				if err := checkAddress("--listen", f.listen); err != nil {
+				if err := usage.CheckAddress("--listen", f.listen); err != nil {
 					return err
 				}
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/migration"
 	"github.com/xbernetes/xbernetes/internal/servicesync/report"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 func newServicesyncStatusCommand() *cobra.Command {
@@ -66,7 +67,7 @@ waits for. It reads the clusters' APIs; the controller need not run.`,
 	}
 	f.register(cmd.Flags())
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a table")
-	oneOf(cmd, "output", "json")
+	usage.OneOf(cmd, "output", "json")
 	cmd.Flags().BoolVar(&problems, "problems", false, "show only Services that are stale, in conflict, or wait")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xbernetes/xbernetes/internal/status"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // statusFlags are those of xb status.
@@ -32,7 +33,7 @@ read, 2 if something is wrong.`,
 	cmd.Flags().StringVar(&f.url, "journal", "", journalHelp())
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
-	oneOf(cmd, "output", "text", "json")
+	usage.OneOf(cmd, "output", "text", "json")
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // version is set by the linker in a release; see the Makefile.
@@ -57,7 +58,7 @@ func newVersionCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
-	oneOf(cmd, "output", "text", "json")
+	usage.OneOf(cmd, "output", "text", "json")
 	return cmd
 }
 

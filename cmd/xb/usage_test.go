@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // says runs xb to its end and returns what it prints, or its error.
@@ -53,15 +55,6 @@ func TestTypos(t *testing.T) {
 	}
 }
 
-func TestEtcdListenTakesAURL(t *testing.T) {
-	f := etcdListenFlags{listen: "http://127.0.0.1:0"}
-	lis, _, err := f.open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lis.Close()
-}
-
 func TestVersion(t *testing.T) {
 	var v struct{ XB, Kubernetes, Etcd, Go, Platform string }
 	if err := json.Unmarshal([]byte(says(t, "version", "-o", "json")), &v); err != nil || v.XB != version || v.Go == "" || v.Kubernetes == "" || v.Etcd == "" || !strings.Contains(v.Platform, "/") {
@@ -76,7 +69,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestHelpFits(t *testing.T) {
-	for _, c := range append(below(newCommand()), newCommand()) {
+	for _, c := range append(usage.Below(newCommand()), newCommand()) {
 		if c.Hidden || c.Name() == "help" || strings.Contains(c.CommandPath(), "completion") {
 			continue
 		}
@@ -86,7 +79,7 @@ func TestHelpFits(t *testing.T) {
 			t.Fatalf("%v prints %q", args, help)
 		}
 		for line := range strings.Lines(help) {
-			if n := len([]rune(strings.TrimRight(line, "\n"))); n > mostHelpWidth {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); n > usage.MaxWidth {
 				t.Errorf("%v prints a line of %d columns: %s", args, n, line)
 			}
 		}
@@ -103,7 +96,7 @@ func TestEnumerationsComplete(t *testing.T) {
 	}
 	enumeration := regexp.MustCompile(`(?:^|: )((?:\w+, )*\w+) or (\w+)$`)
 	found := 0
-	for _, c := range below(newCommand()) {
+	for _, c := range usage.Below(newCommand()) {
 		if strings.Contains(c.CommandPath(), "completion") || c.Name() == "help" {
 			continue
 		}

@@ -1,4 +1,7 @@
-package main
+// Package usage gives the commands of a program one manner: help that fits the terminal,
+// a word on what a typo may have meant, values to complete, and addresses that are checked.
+// It knows no command.
+package usage
 
 import (
 	"cmp"
@@ -14,12 +17,12 @@ import (
 	"golang.org/x/term"
 )
 
-// speakPlainly gives every command below cmd the same manners: help that fits
-// the terminal, a word on what a typo may have meant, and values to complete.
-func speakPlainly(cmd *cobra.Command) {
+// Apply gives cmd and every command below it help that fits the terminal, and errors that
+// say what a typo may have meant.
+func Apply(cmd *cobra.Command) {
 	cobra.AddTemplateFunc("fit", func(fs *pflag.FlagSet) string { return fs.FlagUsagesWrapped(helpWidth()) })
 	cmd.SetUsageTemplate(strings.ReplaceAll(cmd.UsageTemplate(), "Flags.FlagUsages", "Flags | fit"))
-	for _, c := range append(below(cmd), cmd) {
+	for _, c := range append(Below(cmd), cmd) {
 		onFlagError := c.FlagErrorFunc()
 		c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return onFlagError(c, suggestFlag(c, err)) })
 		if c.HasSubCommands() {
@@ -31,21 +34,23 @@ func speakPlainly(cmd *cobra.Command) {
 	}
 }
 
-func below(cmd *cobra.Command) (all []*cobra.Command) {
+// Below returns all commands below cmd.
+func Below(cmd *cobra.Command) (all []*cobra.Command) {
 	for _, c := range cmd.Commands() {
-		all = append(append(all, below(c)...), c)
+		all = append(append(all, Below(c)...), c)
 	}
 	return all
 }
 
-const mostHelpWidth = 100
+// MaxWidth is how many columns help takes at most.
+const MaxWidth = 100
 
 // helpWidth is how many columns help may take.
 func helpWidth() int {
 	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
-		return max(40, min(width, mostHelpWidth))
+		return max(40, min(width, MaxWidth))
 	}
-	return mostHelpWidth
+	return MaxWidth
 }
 
 // noSuchCommand refuses arguments of a command that takes none but commands.
@@ -101,17 +106,17 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// oneOf makes a flag that takes one of these values complete them.
-func oneOf(cmd *cobra.Command, flag string, values ...string) {
+// OneOf makes a flag that takes one of these values complete them.
+func OneOf(cmd *cobra.Command, flag string, values ...string) {
 	complete := cobra.FixedCompletions(slices.Clone(values), cobra.ShellCompDirectiveNoFileComp)
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(err) // there is no such flag: a mistake of ours
 	}
 }
 
-// checkAddress refuses what is not HOST:PORT, and says what to write where a
+// CheckAddress refuses what is not HOST:PORT, and says what to write where a
 // URL was given.
-func checkAddress(flag, addr string) error {
+func CheckAddress(flag, addr string) error {
 	for _, scheme := range []string{"https://", "http://"} {
 		if rest, ok := strings.CutPrefix(addr, scheme); ok {
 			return fmt.Errorf("%s is a URL, %q; write %s %s", flag, addr, flag, cmp.Or(strings.TrimRight(rest, "/"), "HOST:PORT"))
