@@ -53,6 +53,7 @@ type OperationSpec struct {
 	// Members are the regions at the decision.
 	// +listType=set
 	// +optional
+	// +kubebuilder:validation:MaxItems=256
 	Members []string `json:"members,omitempty"`
 }
 

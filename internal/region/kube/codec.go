@@ -11,6 +11,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
 
+// maxMembers is how many regions there can be, as the definitions say.
+const maxMembers = 256
+
 // resources are where the kinds are served.
 var resources = map[stored.Kind]string{
 	stored.KindClaim:      "claims",
@@ -198,6 +201,8 @@ func decodeOperation(name string, s v1alpha1.OperationSpec) (stored.Operation, e
 		o.Members = append(o.Members, stored.Region(r))
 	}
 	switch {
+	case len(s.Members) > maxMembers:
+		return o, fmt.Errorf("%d members are more than %d", len(s.Members), maxMembers)
 	case s.Attempt < 1 || s.Epoch < 0:
 		return o, fmt.Errorf("attempt %d and epoch %d cannot be", s.Attempt, s.Epoch)
 	case o.Verb != stored.Create && o.Verb != stored.Delete:
@@ -216,6 +221,9 @@ func decodeMembership(s v1alpha1.MembershipSpec) (stored.Membership, error) {
 	m := stored.Membership{Epoch: stored.Epoch(s.Epoch), Horizon: stored.Window(s.Horizon)} //nolint:gosec // checked below
 	if s.Epoch < 1 || s.Horizon < 0 {
 		return m, fmt.Errorf("epoch %d and horizon %d cannot be", s.Epoch, s.Horizon)
+	}
+	if len(s.Members) > maxMembers {
+		return m, fmt.Errorf("%d members are more than %d", len(s.Members), maxMembers)
 	}
 	for _, x := range s.Members {
 		if _, twice := m.Find(stored.Region(x.Region)); twice || x.Region == "" || x.Since < 1 || x.Since > s.Epoch {
