@@ -116,6 +116,13 @@ func TestJoinAgainstCreate(t *testing.T) {
 	})
 }
 
+// The create reads a copy of the membership, and not the register.
+func TestJoinAgainstCreateElsewhere(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Clients: [][]Task{{w.create("a", "r2")}, {w.join("r3")}}})
+	})
+}
+
 func TestJoinAgainstDelete(t *testing.T) {
 	bothWays(t, 1, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: max(*faults-1, 0), Start: w.start(w.owned("a", "r1")...),
