@@ -123,8 +123,9 @@ var rules = []rule{
 	{"internal/controlplane/identity", "files of one server; knows no other, and no store", []string{"internal/pki", "internal/privatefile"}, nil},
 	{"internal/controlplane/roster", "certificates and keys in an etcd; knows no API server", []string{"internal/backoff"}, []string{"go.etcd.io/etcd/client/v3"}},
 
-	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/door", "internal/gateway/...", "internal/pki", "internal/privatefile"},
+	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/door", "internal/gateway/..."},
 		[]string{apimachinery, apiserver, clientGo, prometheus, "golang.org/x/sync/..."}},
+	{"internal/gateway/identity", "certificates and reviews of tokens; reads no request", []string{"internal/kubeconfig", "internal/pki", "internal/privatefile"}, []string{apimachinery, apiserver, clientGo}},
 	{"internal/gateway/backend", "speaks to one registered server, and knows no other", []string{"api/aggregation/v1alpha1", "internal/gateway/call", "internal/weight"},
 		[]string{apimachinery, apiserver, "k8s.io/component-base/tracing/...", "go.opentelemetry.io/otel/trace", "golang.org/x/sync/..."}},
 	{"internal/gateway/call", "what is known of a request; decides nothing", []string{"api/aggregation/v1alpha1"}, []string{apimachinery, apiserver}},

@@ -18,6 +18,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/notify/natsnotify"
 	"github.com/xbernetes/xbernetes/internal/notify/sqlnotify"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
 // driver is a kind of journal, known by the scheme of its URL.
@@ -53,7 +54,7 @@ var drivers = []driver{
 		scheme: "file", form: "file:///DIR",
 		check: checkDirectory,
 		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
-			complainOfExposed(opts.log, u.Path)
+			privatefile.Warn(opts.log, u.Path)
 			return filelog.Open(ctx, u.Path, filelog.Options{Logger: opts.log, AcceptLoss: opts.acceptLoss})
 		},
 		openReadOnly: func(ctx context.Context, u *url.URL, _ *slog.Logger) (journal.Store, error) {
@@ -129,7 +130,7 @@ var drivers = []driver{
 		scheme: "nats+embedded", form: "nats+embedded:///DIR",
 		check: checkDirectory,
 		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
-			complainOfExposed(opts.log, u.Path)
+			privatefile.Warn(opts.log, u.Path)
 			return embedded.Open(ctx, u.Path, embedded.Options{Logger: opts.log})
 		},
 		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,32 +15,24 @@ import (
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/resource"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/authorization/union"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/tracing"
 	tracingv1 "k8s.io/component-base/tracing/api/v1"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway"
+	"github.com/xbernetes/xbernetes/internal/gateway/identity"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
 	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
-	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 	"github.com/xbernetes/xbernetes/internal/kubelog"
-	"github.com/xbernetes/xbernetes/internal/privatefile"
 	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // gatewayFlags are those of xb gateway.
 type gatewayFlags struct {
 	sourceFlags
-	identityFlags
 	traceFlags
+	identity identity.Config
 
 	listen      string
 	core        string
@@ -60,16 +51,6 @@ type sourceFlags struct {
 	cacheFile   string
 }
 
-// identityFlags say what the gateway serves with, and by what it knows its callers.
-type identityFlags struct {
-	dataDir        string
-	sans           []string
-	certFile       string
-	keyFile        string
-	clientCA       string
-	authentication string
-}
-
 // traceFlags say where traces go, and of how many requests.
 type traceFlags struct {
 	tracing string
@@ -83,12 +64,12 @@ func (f *gatewayFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.writeStatus, "write-status", true, "write to each RemoteAPIServer's status what this gateway sees of it")
 	fs.StringVar(&f.cacheFile, "cache-file", "", "file to keep the last known servers in, and who holds which group, to start with when the API is away")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:7443", "where to serve, HOST:PORT")
-	fs.StringVar(&f.dataDir, "data-dir", filepath.Join(defaultDataDir(), "gateway"), "the gateway's own things: the CA, certificates and kubeconfig that it makes where it is given none")
-	fs.StringSliceVar(&f.sans, "tls-san", nil, "further host names and IP addresses for the serving certificate that it makes")
-	fs.StringVar(&f.certFile, "tls-cert-file", "", "certificate to serve with, PEM, read again when it changes (default: made)")
-	fs.StringVar(&f.keyFile, "tls-private-key-file", "", "its key")
-	fs.StringVar(&f.clientCA, "client-ca-file", "", "CA of the client certificates by which callers are known (default: the gateway's own, which has signed one for you)")
-	fs.StringVar(&f.authentication, "authentication-kubeconfig", "", "kubeconfig of a Kubernetes API that says by TokenReview whose token a caller's is, and by SubjectAccessReview who may read /servers and /metrics and may impersonate")
+	fs.StringVar(&f.identity.DataDir, "data-dir", filepath.Join(defaultDataDir(), "gateway"), "the gateway's own things: the CA, certificates and kubeconfig that it makes where it is given none")
+	fs.StringSliceVar(&f.identity.SANs, "tls-san", nil, "further host names and IP addresses for the serving certificate that it makes")
+	fs.StringVar(&f.identity.CertFile, "tls-cert-file", "", "certificate to serve with, PEM, read again when it changes (default: made)")
+	fs.StringVar(&f.identity.KeyFile, "tls-private-key-file", "", "its key")
+	fs.StringVar(&f.identity.ClientCAFile, "client-ca-file", "", "CA of the client certificates by which callers are known (default: the gateway's own, which has signed one for you)")
+	fs.StringVar(&f.identity.Authentication, "authentication-kubeconfig", "", "kubeconfig of a Kubernetes API that says by TokenReview whose token a caller's is, and by SubjectAccessReview who may read /servers and /metrics and may impersonate")
 	fs.StringVar(&f.core, "core-kubeconfig", "", "kubeconfig of the core server whose namespaces, authorization and quotas are held over servers with spec.guard")
 	fs.BoolVar(&f.require, "require-conformant", false, "keep out of discovery the groups of a server that does not pass the conformance checks")
 	fs.BoolVar(&f.accessLog, "access-log", false, "log each request at its end")
@@ -179,13 +160,14 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 		defer sendRest(ctx, traces, log)
 		cfg.Backends.Tracer = traces
 	}
-	kubeconfig, unlock, err := f.secure(&cfg)
+	id, err := identity.Open(f.identity, listener.Addr(), log)
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	if kubeconfig != "" {
-		fmt.Fprintf(out, "Serving at https://%s. In another terminal:\n\n  export KUBECONFIG=%s\n  kubectl api-resources\n\n", listener.Addr(), kubeconfig)
+	defer id.Close()
+	cfg.Cert, cfg.ClientCA, cfg.Authenticator, cfg.Authorizer = id.Cert, id.ClientCA, id.Authenticator, id.Authorizer
+	if id.Kubeconfig != "" {
+		fmt.Fprintf(out, "Serving at https://%s. In another terminal:\n\n  export KUBECONFIG=%s\n  kubectl api-resources\n\n", listener.Addr(), id.Kubeconfig)
 	} else {
 		fmt.Fprintf(out, "Serving at https://%s.\n", listener.Addr())
 	}
@@ -260,126 +242,6 @@ func (f *sourceFlags) source(log *slog.Logger) (source.Source, error) {
 		return nil, fmt.Errorf("read --kubeconfig %s: %w", f.kubeconfig, err)
 	}
 	return source.NewAPI(config, f.secrets, f.writeStatus, log)
-}
-
-// secure settles what the gateway serves with and whom it knows. It returns
-// the kubeconfig that it made, if it made one. unlock lets another gateway use
-// the data directory.
-func (f *identityFlags) secure(cfg *gateway.Config) (kubeconfig string, unlock func(), err error) {
-	unlock = func() {}
-	var own *gateway.Identity
-	if f.certFile == "" || f.clientCA == "" && f.authentication == "" {
-		if unlock, err = f.lock(cfg.Log); err != nil {
-			return "", nil, err
-		}
-		if own, err = gateway.LoadIdentity(filepath.Join(f.dataDir, "pki"), f.names(cfg.Listener.Addr())); err != nil {
-			return "", nil, err
-		}
-	}
-	cert, key, clientCA := f.certFile, f.keyFile, f.clientCA
-	if cert == "" {
-		cert, key = own.Serving.CertFile, own.Serving.KeyFile
-	}
-	if cfg.Cert, err = dynamiccertificates.NewDynamicServingContentFromFiles("serving", cert, key); err != nil {
-		return "", nil, fmt.Errorf("load serving certificate: %w", err)
-	}
-	if clientCA == "" && f.authentication == "" {
-		clientCA = own.CA.CertFile
-		kubeconfig = filepath.Join(f.dataDir, "kubeconfig")
-		if err := f.writeKubeconfig(kubeconfig, cfg.Listener.Addr(), cert, own); err != nil {
-			return "", nil, err
-		}
-	}
-	if clientCA != "" {
-		if cfg.ClientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", clientCA); err != nil {
-			return "", nil, fmt.Errorf("load client CA: %w", err)
-		}
-	}
-	return kubeconfig, unlock, f.know(cfg)
-}
-
-// lock keeps other gateways out of the data directory, which has the kubeconfig
-// of this one.
-func (f *identityFlags) lock(log *slog.Logger) (unlock func(), err error) {
-	if f.dataDir, err = filepath.Abs(f.dataDir); err != nil {
-		return nil, err
-	}
-	if err := privatefile.MkdirAll(f.dataDir); err != nil {
-		return nil, fmt.Errorf("create data directory: %w", err)
-	}
-	complainOfExposed(log, f.dataDir)
-	file, err := privatefile.Lock(filepath.Join(f.dataDir, "gateway.lock"))
-	if errors.Is(err, privatefile.ErrLocked) {
-		return nil, fmt.Errorf("data directory %s is in use by another gateway; stop that one, or give this one a directory of its own with --data-dir", f.dataDir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock data directory: %w", err)
-	}
-	return func() { _ = file.Close() }, nil
-}
-
-// names are the host names and addresses of the certificate that is made.
-func (f *identityFlags) names(addr net.Addr) []string {
-	names := append([]string{"localhost", "127.0.0.1", "::1"}, f.sans...)
-	if host, _, err := net.SplitHostPort(addr.String()); err == nil {
-		if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
-			names = append(names, host)
-		}
-	}
-	return names
-}
-
-func (f *identityFlags) writeKubeconfig(file string, addr net.Addr, servingCert string, own *gateway.Identity) error {
-	ca := own.CA.CertPEM
-	if f.certFile != "" {
-		var err error
-		if ca, err = os.ReadFile(servingCert); err != nil {
-			return fmt.Errorf("write kubeconfig: %w", err)
-		}
-	}
-	_, port, _ := net.SplitHostPort(addr.String())
-	return kubeconfig.Write(file, kubeconfig.Access{
-		Name: "gateway", URL: "https://" + net.JoinHostPort("127.0.0.1", port),
-		CA: ca, Cert: own.Admin.CertPEM, Key: own.Admin.KeyPEM,
-	})
-}
-
-// know settles by what callers are known, and who decides what they may do at
-// the gateway itself: certificates, and, if a cluster is named for it, tokens.
-func (f *identityFlags) know(cfg *gateway.Config) error {
-	backoff := &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 3}
-	authn := authenticatorfactory.DelegatingAuthenticatorConfig{
-		ClientCertificateCAContentProvider: cfg.ClientCA,
-		CacheTTL:                           10 * time.Second,
-		TokenAccessReviewTimeout:           10 * time.Second,
-		WebhookRetryBackoff:                backoff,
-	}
-	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
-	cfg.Authorizer = masters
-	if f.authentication != "" {
-		config, err := clientcmd.BuildConfigFromFlags("", f.authentication)
-		if err != nil {
-			return fmt.Errorf("read --authentication-kubeconfig %s: %w", f.authentication, err)
-		}
-		config.QPS = -1
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return fmt.Errorf("read --authentication-kubeconfig %s: %w", f.authentication, err)
-		}
-		authn.TokenAccessReviewClient = client.AuthenticationV1()
-		delegated, err := authorizerfactory.DelegatingAuthorizerConfig{
-			SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: 10 * time.Second, DenyCacheTTL: 5 * time.Second, WebhookRetryBackoff: backoff,
-		}.New()
-		if err != nil {
-			return err
-		}
-		if cfg.Authorizer, err = union.New(union.NamedAuthorizer{AuthorizerName: "masters", Authorizer: masters}, union.NamedAuthorizer{AuthorizerName: "delegated", Authorizer: delegated}); err != nil {
-			return err
-		}
-	}
-	var err error
-	cfg.Authenticator, _, err = authn.New()
-	return err
 }
 
 // gatewayLevel is the level of what Kubernetes' own parts have to say: details, as

@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/xbernetes/xbernetes/internal/controlplane"
+	"github.com/xbernetes/xbernetes/internal/privatefile"
 	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
@@ -84,7 +85,7 @@ func (f *serverFlags) run(ctx context.Context, out io.Writer, log *slog.Logger) 
 	if err := f.findFolders(); err != nil {
 		return err
 	}
-	complainOfExposed(log, f.dataDir)
+	privatefile.Warn(log, f.dataDir)
 	// A port that is taken is said before anything is changed.
 	if err := canListen(f.listen); err != nil {
 		return err

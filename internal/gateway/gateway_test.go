@@ -31,6 +31,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/identity"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
 )
 
@@ -199,7 +200,7 @@ var byToken = authenticator.RequestFunc(func(r *http.Request) (*authenticator.Re
 
 func start(t *testing.T, src source.Source, change ...func(*Config)) *front {
 	t.Helper()
-	id, err := LoadIdentity(t.TempDir(), []string{"127.0.0.1"})
+	id, err := identity.LoadOwn(t.TempDir(), []string{"127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -92,6 +93,13 @@ func Lock(name string) (*os.File, error) {
 // MkdirAll makes dir, and what is missing above it, for this user alone. A
 // folder that is there keeps its rights: see Exposed.
 func MkdirAll(dir string) error { return os.MkdirAll(dir, 0o700) }
+
+// Warn logs a warning if other users can do more with a folder than they should.
+func Warn(log *slog.Logger, dir string) {
+	if why := Exposed(dir); why != "" {
+		log.Warn("keys and data are in a folder that is open to other users; run chmod 700 on it, or choose another", "folder", dir, "reason", why)
+	}
+}
 
 // Exposed says why a folder is open to other users, and "" if it is not, or
 // does not exist.

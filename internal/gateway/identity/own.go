@@ -1,4 +1,4 @@
-package gateway
+package identity
 
 import (
 	"fmt"
@@ -9,17 +9,17 @@ import (
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
-// Identity is what a gateway makes for itself: an authority, a serving certificate,
+// Own is what a gateway makes for itself: an authority, a serving certificate,
 // and its administrator's certificate.
-type Identity struct{ CA, Serving, Admin pki.Pair }
+type Own struct{ CA, Serving, Admin pki.Pair }
 
-// LoadIdentity reads the identity from a folder, and makes what is missing there or
+// LoadOwn reads it from a folder, and makes what is missing there or
 // has nearly expired. The serving certificate must cover all names.
-func LoadIdentity(dir string, names []string) (*Identity, error) {
+func LoadOwn(dir string, names []string) (*Own, error) {
 	if err := privatefile.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("make folder for certificates: %w", err)
 	}
-	id := &Identity{}
+	id := &Own{}
 	var err error
 	if id.CA, err = pki.Authority(dir, "ca", "xbernetes-gateway-ca"); err != nil {
 		return nil, err
