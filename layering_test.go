@@ -165,7 +165,7 @@ var rules = []rule{
 		[]string{"internal/gateway/policy/core", "internal/gateway/policy/ledger", "internal/gateway/policy/namespaces", "internal/gateway/policy/quota", "internal/gateway/policy/servers"},
 		[]string{kubeAPI, apimachinery, clientGo}},
 	{"internal/gateway/traffic", "bounds and records requests, and sends none", []string{"internal/door", "internal/gateway/backend", "internal/gateway/call"},
-		[]string{apiserver, prometheus, "k8s.io/utils/lru", "go.opentelemetry.io/otel/trace", "golang.org/x/time/rate"}},
+		[]string{apiserver, prometheus, "k8s.io/utils/lru", "k8s.io/component-base/tracing/...", "go.opentelemetry.io/otel/...", "golang.org/x/time/rate"}},
 	{"internal/gateway/source", "finds servers and calls none of them", []string{"api/aggregation/v1alpha1", "internal/privatefile"},
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/...", "sigs.k8s.io/yaml"}},
 
@@ -198,6 +198,7 @@ var rules = []rule{
 		[]string{"api/servicesync/v1alpha1", "internal/servicesync/clusterset"}, []string{kubeAPI, apimachinery, "k8s.io/utils/ptr"}},
 	{"internal/servicesync/clusterset", "what is known of clusters, for all that decide by it", []string{"api/servicesync/v1alpha1"}, []string{kubeAPI, apimachinery}},
 	{"internal/servicesync/plan", "the words of a plan, for all that make or carry out one", nil, []string{kubeAPI, apimachinery}},
+	{"internal/servicesync/trust", "reads words, and knows no peer", []string{"internal/servicesync/model"}, []string{kubeAPI, apimachinery}},
 	{"internal/servicesync/migration", "asks a controller by annotations, and is none",
 		[]string{"api/servicesync/v1alpha1", "internal/servicesync/access", "internal/servicesync/clusterset", "internal/servicesync/lease", "internal/servicesync/model"},
 		[]string{kubeAPI, apimachinery, clientGo}},

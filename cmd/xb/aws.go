@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -58,9 +57,7 @@ Nothing is sent to AWS.`,
 					return err
 				}
 			}
-			enc := json.NewEncoder(cmd.OutOrStdout())
-			enc.SetIndent("", "  ")
-			return enc.Encode(out)
+			return usage.WriteJSON(cmd.OutOrStdout(), out)
 		},
 	}
 	fs := cmd.Flags()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,10 @@ import (
 )
 
 // fsckFlags are those of xb fsck.
-type fsckFlags struct{ url, output string }
+type fsckFlags struct {
+	url    string
+	output usage.Output
+}
 
 func newFsckCommand(logs *logFlags) *cobra.Command {
 	f := &fsckFlags{}
@@ -37,8 +39,7 @@ it could not be checked.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, logs) },
 	}
 	cmd.Flags().StringVar(&f.url, "journal", "", journalHelp())
-	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
-	usage.OneOf(cmd, "output", "text", "json")
+	f.output.Register(cmd)
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return notChecked(err) })
 	return cmd
 }
@@ -51,11 +52,11 @@ func (f *fsckFlags) run(cmd *cobra.Command, logs *logFlags) error {
 	if f.url == "" {
 		return notChecked(errors.New("which journal? give it with --journal"))
 	}
-	if f.output != "text" && f.output != "json" {
-		return notChecked(fmt.Errorf("-o is %q; want text or json", f.output))
+	if err := f.output.Check(); err != nil {
+		return notChecked(err)
 	}
 	report := f.check(cmd, log)
-	if err := writeReport(cmd.OutOrStdout(), report, f.output); err != nil {
+	if err := f.output.Write(cmd.OutOrStdout(), report); err != nil {
 		return err
 	}
 	if code := report.ExitCode(); code != 0 {
@@ -82,15 +83,6 @@ func (f *fsckFlags) check(cmd *cobra.Command, log *slog.Logger) *fsck.Report {
 
 // notChecked keeps what was asked wrongly apart from what was found.
 func notChecked(err error) error { return withCode{err, 2} }
-
-func writeReport(w io.Writer, report *fsck.Report, output string) error {
-	if output == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(report)
-	}
-	return report.WriteText(w)
-}
 
 // progressOn shows progress on one line of a terminal; elsewhere it is silent.
 func progressOn(w io.Writer) (show func(fsck.Progress), clear func()) {

@@ -9,15 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/resource"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/component-base/tracing"
-	tracingv1 "k8s.io/component-base/tracing/api/v1"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway"
@@ -30,9 +25,10 @@ import (
 
 // gatewayFlags are those of xb gateway.
 type gatewayFlags struct {
-	sourceFlags
-	traceFlags
-	identity identity.Config
+	servers   source.Place
+	cacheFile string
+	traces    traffic.Traces
+	identity  identity.Config
 
 	listen      string
 	core        string
@@ -42,26 +38,11 @@ type gatewayFlags struct {
 	limits      traffic.Limits
 }
 
-// sourceFlags say where the servers are named.
-type sourceFlags struct {
-	servers     string
-	kubeconfig  string
-	secrets     string
-	writeStatus bool
-	cacheFile   string
-}
-
-// traceFlags say where traces go, and of how many requests.
-type traceFlags struct {
-	tracing string
-	traced  float64
-}
-
 func (f *gatewayFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&f.servers, "servers", "", "file of RemoteAPIServers, YAML; read again when it changes")
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the Kubernetes API whose RemoteAPIServers to serve; in-cluster for that of the pod's service account")
-	fs.StringVar(&f.secrets, "credentials-namespace", "", "namespace of that API whose Secrets servers may name as the gateway's credentials (default: none is read)")
-	fs.BoolVar(&f.writeStatus, "write-status", true, "write to each RemoteAPIServer's status what this gateway sees of it")
+	fs.StringVar(&f.servers.File, "servers", "", "file of RemoteAPIServers, YAML; read again when it changes")
+	fs.StringVar(&f.servers.Kubeconfig, "kubeconfig", "", "kubeconfig of the Kubernetes API whose RemoteAPIServers to serve; in-cluster for that of the pod's service account")
+	fs.StringVar(&f.servers.Secrets, "credentials-namespace", "", "namespace of that API whose Secrets servers may name as the gateway's credentials (default: none is read)")
+	fs.BoolVar(&f.servers.WriteStatus, "write-status", true, "write to each RemoteAPIServer's status what this gateway sees of it")
 	fs.StringVar(&f.cacheFile, "cache-file", "", "file to keep the last known servers in, and who holds which group, to start with when the API is away")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:7443", "where to serve, HOST:PORT")
 	fs.StringVar(&f.identity.DataDir, "data-dir", filepath.Join(defaultDataDir(), "gateway"), "the gateway's own things: the CA, certificates and kubeconfig that it makes where it is given none")
@@ -73,8 +54,8 @@ func (f *gatewayFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.core, "core-kubeconfig", "", "kubeconfig of the core server whose namespaces, authorization and quotas are held over servers with spec.guard")
 	fs.BoolVar(&f.require, "require-conformant", false, "keep out of discovery the groups of a server that does not pass the conformance checks")
 	fs.BoolVar(&f.accessLog, "access-log", false, "log each request at its end")
-	fs.StringVar(&f.tracing, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector on this machine, to send traces to by OTLP over gRPC (default: none are made)")
-	fs.Float64Var(&f.traced, "tracing-share", 0.01, "share of requests to trace, 0 to 1, beside those that arrive traced")
+	fs.StringVar(&f.traces.Endpoint, "tracing-endpoint", "", "HOST:PORT of an OpenTelemetry collector on this machine, to send traces to by OTLP over gRPC (default: none are made)")
+	fs.Float64Var(&f.traces.Share, "tracing-share", 0.01, "share of requests to trace, 0 to 1, beside those that arrive traced")
 	fs.IntVar(&f.connections, "max-connections", 10_000, "connections of callers open at once, in all; of one address as many as are free; -1 for no limit")
 	fs.IntVar(&f.limits.UserRequests, "max-user-requests", 0, "requests of one user under way at once; -1 for no limit (default 400)")
 	fs.IntVar(&f.limits.UserStreams, "max-user-watches", 0, "watches and streams of one user at once; -1 for no limit (default 5000)")
@@ -139,7 +120,7 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 	if err := usage.CheckAddress("--listen", f.listen); err != nil {
 		return err
 	}
-	src, err := f.source(log)
+	src, err := f.servers.Open(log)
 	if err != nil {
 		return err
 	}
@@ -152,12 +133,12 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	if f.tracing != "" {
-		traces, err := f.traces(ctx)
+	if f.traces.Endpoint != "" {
+		traces, err := f.traces.Provider(ctx)
 		if err != nil {
 			return err
 		}
-		defer sendRest(ctx, traces, log)
+		defer traffic.SendRest(ctx, traces, log)
 		cfg.Backends.Tracer = traces
 	}
 	id, err := identity.Open(f.identity, listener.Addr(), log)
@@ -194,54 +175,6 @@ func (f *gatewayFlags) config(src source.Source, listener net.Listener, log *slo
 		cfg.Core.QPS = -1
 	}
 	return cfg, nil
-}
-
-// sendRest sends the traces that were not sent yet. ctx may have ended.
-func sendRest(ctx context.Context, traces tracing.TracerProvider, log *slog.Logger) {
-	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	if err := traces.Shutdown(rest); err != nil {
-		log.Warn("last traces were not sent", "error", err)
-	}
-}
-
-// traces makes what traces are sent with, as Kubernetes' own components do.
-func (f *traceFlags) traces(ctx context.Context) (tracing.TracerProvider, error) {
-	host, _, err := net.SplitHostPort(f.tracing)
-	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("--tracing-endpoint is %q; want HOST:PORT of a collector on this machine, since traces are sent in clear", f.tracing)
-	}
-	if f.traced < 0 || f.traced > 1 {
-		return nil, fmt.Errorf("--tracing-share is %v; want 0 to 1", f.traced)
-	}
-	perMillion := int32(f.traced * 1e6)
-	traces, err := tracing.NewProvider(ctx, &tracingv1.TracingConfiguration{Endpoint: &f.tracing, SamplingRatePerMillion: &perMillion},
-		nil, []resource.Option{resource.WithAttributes(attribute.String("service.name", "xb-gateway"))})
-	if err != nil {
-		return nil, fmt.Errorf("send traces to %s: %w", f.tracing, err)
-	}
-	return traces, nil
-}
-
-// source is where the servers are named.
-func (f *sourceFlags) source(log *slog.Logger) (source.Source, error) {
-	switch {
-	case f.servers != "" && f.kubeconfig != "":
-		return nil, fmt.Errorf("--servers and --kubeconfig both name servers; give one")
-	case f.servers != "":
-		return source.NewFile(f.servers, log)
-	case f.kubeconfig == "":
-		return nil, fmt.Errorf("name the servers: --servers FILE, or --kubeconfig FILE of an API that has RemoteAPIServers")
-	}
-	path := f.kubeconfig
-	if path == "in-cluster" {
-		path = ""
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("read --kubeconfig %s: %w", f.kubeconfig, err)
-	}
-	return source.NewAPI(config, f.secrets, f.writeStatus, log)
 }
 
 // gatewayLevel is the level of what Kubernetes' own parts have to say: details, as

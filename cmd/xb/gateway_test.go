@@ -14,6 +14,8 @@ import (
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
 )
 
 // spans is a collector that keeps the names of spans.
@@ -91,7 +93,7 @@ func TestGatewaySendsTraces(t *testing.T) {
 
 func TestGatewayTracesStayHere(t *testing.T) {
 	for _, endpoint := range []string{"collector.example.com:4317", "10.0.0.1:4317", "localhost"} {
-		if _, err := (&traceFlags{tracing: endpoint}).traces(t.Context()); err == nil || !strings.Contains(err.Error(), "in clear") {
+		if _, err := (traffic.Traces{Endpoint: endpoint}).Provider(t.Context()); err == nil || !strings.Contains(err.Error(), "in clear") {
 			t.Errorf("%s: %v", endpoint, err)
 		}
 	}

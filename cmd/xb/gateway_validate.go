@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -25,7 +24,7 @@ type validateFlags struct {
 	caFile, serverName  string
 	tokenFile           string
 	certFile, keyFile   string
-	output              string
+	output              usage.Output
 	objectFile          string
 	timeout             time.Duration
 	conformance.Options
@@ -55,8 +54,8 @@ not be checked.`,
 			if _, err := logs.logger(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			if f.output != "text" && f.output != "json" {
-				return fmt.Errorf("-o is %q; want text or json", f.output)
+			if err := f.output.Check(); err != nil {
+				return err
 			}
 			config, err := f.config(args)
 			if err != nil {
@@ -81,7 +80,6 @@ func (f *validateFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.tokenFile, "token-file", "", "file with a bearer token for the server at URL")
 	fs.StringVar(&f.certFile, "client-certificate", "", "client certificate for the server at URL, PEM")
 	fs.StringVar(&f.keyFile, "client-key", "", "key of the client certificate, PEM")
-	fs.StringVarP(&f.output, "output", "o", "text", "text or json")
 	fs.BoolVar(&f.Write, "write", false, "make, change and remove objects in the namespace")
 	fs.StringVarP(&f.Namespace, "namespace", "n", "", "namespace to write in; it must exist")
 	fs.StringVar(&f.objectFile, "object", "", "file with an object, YAML or JSON, the like of which may be created; its name does not matter")
@@ -89,7 +87,7 @@ func (f *validateFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.OpenAPIPath, "openapi-path", "/openapi/v2", "where the server serves OpenAPI v2")
 	fs.DurationVar(&f.RequestTimeout, "request-timeout", 15*time.Second, "how long to wait for one answer")
 	fs.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to check")
-	usage.OneOf(cmd, "output", "text", "json")
+	f.output.Register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("kubeconfig", "ca-file")
 }
 
@@ -138,7 +136,7 @@ func (f *validateFlags) validate(cmd *cobra.Command, config *rest.Config) error 
 	defer cancel()
 	report, err := conformance.Run(ctx, config, f.Options)
 	if report != nil {
-		if err := writeConformance(cmd, report, f.output); err != nil {
+		if err := f.output.Write(cmd.OutOrStdout(), report); err != nil {
 			return err
 		}
 	}
@@ -149,13 +147,4 @@ func (f *validateFlags) validate(cmd *cobra.Command, config *rest.Config) error 
 		return exitCode(1)
 	}
 	return nil
-}
-
-func writeConformance(cmd *cobra.Command, report *conformance.Report, output string) error {
-	if output == "json" {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetIndent("", "  ")
-		return enc.Encode(report)
-	}
-	return report.WriteText(cmd.OutOrStdout())
 }

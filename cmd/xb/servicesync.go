@@ -26,6 +26,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 	"github.com/xbernetes/xbernetes/internal/servicesync/store"
+	"github.com/xbernetes/xbernetes/internal/servicesync/trust"
 	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
@@ -49,7 +50,7 @@ const defaultSyncNamespace = "xb-servicesync"
 // syncFlags are those of xb servicesync.
 type syncFlags struct {
 	syncTarget
-	trustFlags
+	trust trust.Words
 	peerFlags
 	sharingFlags
 	paceFlags
@@ -124,7 +125,10 @@ func (f *syncFlags) registerModel(fs *pflag.FlagSet) {
 	fs.StringVar(&f.minReady, "min-ready", "75%", "how many endpoints must be ready where a Service migrates to: a number, or a share of those given up")
 	fs.DurationVar(&f.stableFor, "stable-for", 10*time.Second, "for how long they must have been ready")
 	fs.BoolVar(&f.endpoints, "endpoints", false, "write Endpoints, too, for what still reads them")
-	f.trustFlags.register(fs)
+	fs.StringArrayVar(&f.trust.Namespaces, "peer-namespaces", nil, "namespaces that a peer may publish Services of, as PEER=NAMESPACE,...; * is every peer; more than once (default: all that are shared)")
+	fs.StringArrayVar(&f.trust.Ranges, "peer-ranges", nil, "ranges that hold the addresses of a peer's endpoints, as PEER=CIDR,...; * is every peer; more than once (default: all but this cluster's own)")
+	fs.StringArrayVar(&f.trust.Allow, "allow", nil, "what a peer may do here beyond being used, as PEER=WHAT,...: claim (move or join Services that serve here), selector (have replicas select pods here), NodePort, LoadBalancer, ExternalName (have replicas of that type); * is every peer; more than once (default: nothing)")
+	fs.StringSliceVar(&f.trust.Carry, "carry", nil, "labels and annotations of Services that replicas have, too, as label:KEY or annotation:KEY; a KEY that ends with * is all that begin so; for what is published and for what is imported (default: none)")
 	fs.BoolVar(&f.exported, "exported-only", false, "share Services only that have a ServiceExport or a mode")
 }
 
@@ -199,10 +203,10 @@ func (f *syncFlags) config(fs *pflag.FlagSet, log *slog.Logger) (cfg servicesync
 	if cfg.MinReady, err = f.checked(); err != nil {
 		return cfg, err
 	}
-	if cfg.Trust, err = f.trusts(); err != nil {
+	if cfg.Trust, err = f.trust.Trusts(); err != nil {
 		return cfg, err
 	}
-	if cfg.Carry, err = f.carried(); err != nil {
+	if cfg.Carry, err = f.trust.Carried(); err != nil {
 		return cfg, err
 	}
 	if cfg.Identity, err = f.leaseHolder(); err != nil {

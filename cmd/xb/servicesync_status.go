@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,9 +57,7 @@ waits for. It reads the clusters' APIs; the controller need not run.`,
 				found.Services = slices.DeleteFunc(found.Services, func(s report.Service) bool { return len(s.Notes)+len(s.Stale) == 0 })
 			}
 			if output == "json" {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(found)
+				return usage.WriteJSON(cmd.OutOrStdout(), found)
 			}
 			return found.Print(cmd.OutOrStdout(), time.Now())
 		},
@@ -160,7 +157,14 @@ func (f *migrateFlags) run(cmd *cobra.Command, service types.NamespacedName, log
 		fmt.Fprintf(cmd.OutOrStdout(), "See how far it is:  xb servicesync status %s\n", service)
 		return nil
 	}
-	return waitForMigration(cmd, m, f.timeout)
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	file, _ := out.(*os.File)
+	return m.Follow(ctx, out, file != nil && term.IsTerminal(int(file.Fd())))
 }
 
 // migration is what the controller of the own cluster is to be asked for.
@@ -181,40 +185,4 @@ func (f *migrateFlags) migration(cmd *cobra.Command, service types.NamespacedNam
 		return nil, err
 	}
 	return servicesync.NewMigration(cfg, service, f.to)
-}
-
-// waitForMigration shows progress until the migration is done.
-func waitForMigration(cmd *cobra.Command, m *migration.Migration, timeout time.Duration) error {
-	ctx, out, start := cmd.Context(), cmd.OutOrStdout(), time.Now()
-	if timeout > 0 {
-		limited, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		ctx = limited
-	}
-	file, _ := out.(*os.File)
-	live := file != nil && term.IsTerminal(int(file.Fd())) //nolint:gosec // a file descriptor
-	waits := ""
-	err := m.Wait(ctx, func(p migration.Progress) {
-		line := fmt.Sprintf("%s %5s  %s", p, time.Since(start).Round(100*time.Millisecond), p.Waits)
-		waits = p.Waits
-		if live {
-			fmt.Fprintf(out, "\r\x1b[K%s", line)
-			if p.Done {
-				fmt.Fprintln(out)
-			}
-			return
-		}
-		fmt.Fprintln(out, strings.TrimRight(line, " "))
-	})
-	if err != nil {
-		if live {
-			fmt.Fprintln(out)
-		}
-		if waits != "" {
-			return fmt.Errorf("stopped waiting: it %s; the migration goes on", waits)
-		}
-		return fmt.Errorf("stopped waiting: %w; the migration goes on", err)
-	}
-	fmt.Fprintln(out, "Done.")
-	return nil
 }

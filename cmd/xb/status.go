@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,7 +10,10 @@ import (
 )
 
 // statusFlags are those of xb status.
-type statusFlags struct{ url, output string }
+type statusFlags struct {
+	url    string
+	output usage.Output
+}
 
 func newStatusCommand(logs *logFlags) *cobra.Command {
 	f := &statusFlags{}
@@ -31,9 +33,8 @@ read, 2 if something is wrong.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd, logs) },
 	}
 	cmd.Flags().StringVar(&f.url, "journal", "", journalHelp())
-	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
 	cmd.MarkFlagRequired("journal") //nolint:errcheck // the flag is there
-	usage.OneOf(cmd, "output", "text", "json")
+	f.output.Register(cmd)
 	return cmd
 }
 
@@ -42,8 +43,8 @@ func (f *statusFlags) run(cmd *cobra.Command, logs *logFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.output != "text" && f.output != "json" {
-		return fmt.Errorf("-o is %q; want text or json", f.output)
+	if err := f.output.Check(); err != nil {
+		return err
 	}
 	store, err := openReadOnly(cmd.Context(), f.url, log)
 	if err != nil {
@@ -54,13 +55,7 @@ func (f *statusFlags) run(cmd *cobra.Command, logs *logFlags) error {
 	if err != nil {
 		return fmt.Errorf("read journal %s: %w", journalName(f.url), err)
 	}
-	if f.output == "json" {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetIndent("", "  ")
-		err = enc.Encode(report)
-	} else {
-		err = report.WriteText(cmd.OutOrStdout())
-	}
+	err = f.output.Write(cmd.OutOrStdout(), report)
 	if err == nil && len(report.Problems) > 0 {
 		err = exitCode(2)
 	}

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -38,27 +38,26 @@ func (v versionInfo) text() string {
 		v.XB, v.Go, v.Platform, v.Kubernetes, v.Etcd, v.JournalFormat)
 }
 
+// WriteText implements usage.Report.
+func (v versionInfo) WriteText(w io.Writer) error {
+	_, err := io.WriteString(w, v.text())
+	return err
+}
+
 func newVersionCommand() *cobra.Command {
-	output := "text"
+	var output usage.Output
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of xb and of what it serves",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch output {
-			case "text":
-				_, err := fmt.Fprint(cmd.OutOrStdout(), versions().text())
+			if err := output.Check(); err != nil {
 				return err
-			case "json":
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(versions())
 			}
-			return fmt.Errorf("-o is %q; want text or json", output)
+			return output.Write(cmd.OutOrStdout(), versions())
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
-	usage.OneOf(cmd, "output", "text", "json")
+	output.Register(cmd)
 	return cmd
 }
 

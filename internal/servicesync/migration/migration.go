@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -156,6 +157,35 @@ func (m *Migration) Wait(ctx context.Context, step func(Progress)) error {
 		}
 		access.Pause(ctx, watchEvery)
 	}
+}
+
+// Follow shows on out how far the migration is, until it is done. If ctx ends first, the
+// migration goes on all the same. On a terminal it keeps to one line.
+func (m *Migration) Follow(ctx context.Context, out io.Writer, terminal bool) error {
+	start, waits := time.Now(), ""
+	err := m.Wait(ctx, func(p Progress) {
+		line := fmt.Sprintf("%s %5s  %s", p, time.Since(start).Round(100*time.Millisecond), p.Waits)
+		waits = p.Waits
+		if terminal {
+			fmt.Fprintf(out, "\r\x1b[K%s", line)
+			if p.Done {
+				fmt.Fprintln(out)
+			}
+			return
+		}
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
+	})
+	if err != nil {
+		if terminal {
+			fmt.Fprintln(out)
+		}
+		if waits != "" {
+			return fmt.Errorf("stopped waiting: it %s; the migration goes on", waits)
+		}
+		return fmt.Errorf("stopped waiting: %w; the migration goes on", err)
+	}
+	fmt.Fprintln(out, "Done.")
+	return nil
 }
 
 // Progress returns how far the migration has come.

@@ -1,4 +1,4 @@
-package main
+package trust
 
 import (
 	"net/netip"
@@ -11,14 +11,14 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
-func TestTrustFlags(t *testing.T) {
-	f := trustFlags{
-		namespaces: []string{"west=shop,pay", "west=web"},
-		ranges:     []string{"*=10.0.0.0/8,fd00::/8"},
-		allow:      []string{"west=claim,NodePort", "*=selector"},
-		carry:      []string{"label:team", "annotation:example.com/*"},
+func TestWords(t *testing.T) {
+	f := Words{
+		Namespaces: []string{"west=shop,pay", "west=web"},
+		Ranges:     []string{"*=10.0.0.0/8,fd00::/8"},
+		Allow:      []string{"west=claim,NodePort", "*=selector"},
+		Carry:      []string{"label:team", "annotation:example.com/*"},
 	}
-	got, err := f.trusts()
+	got, err := f.Trusts()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,27 +29,27 @@ func TestTrustFlags(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
-	carry, err := f.carried()
+	carry, err := f.Carried()
 	if diff := cmp.Diff(model.Carry{Labels: []string{"team"}, Annotations: []string{"example.com/*"}}, carry); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 }
 
 // What cannot be understood is refused: nothing is allowed by a mistake.
-func TestBadTrustFlags(t *testing.T) {
-	for want, f := range map[string]trustFlags{
-		"want PEER=":           {allow: []string{"claim"}},
-		"where PEER":           {allow: []string{"=claim"}},
-		"is none of claim":     {allow: []string{"west=everything"}},
-		"is no range":          {ranges: []string{"west=10.0.0.1"}},
-		"is no namespace":      {namespaces: []string{"west=shop,*"}},
-		"want label:KEY":       {carry: []string{"team"}},
-		`"a b" is no key`:      {carry: []string{"label:a b"}},
-		`--peer-namespaces is`: {namespaces: []string{"west="}},
+func TestBadWords(t *testing.T) {
+	for want, f := range map[string]Words{
+		"want PEER=":           {Allow: []string{"claim"}},
+		"where PEER":           {Allow: []string{"=claim"}},
+		"is none of claim":     {Allow: []string{"west=everything"}},
+		"is no range":          {Ranges: []string{"west=10.0.0.1"}},
+		"is no namespace":      {Namespaces: []string{"west=shop,*"}},
+		"want label:KEY":       {Carry: []string{"team"}},
+		`"a b" is no key`:      {Carry: []string{"label:a b"}},
+		`--peer-namespaces is`: {Namespaces: []string{"west="}},
 	} {
-		_, err := f.trusts()
+		_, err := f.Trusts()
 		if err == nil {
-			_, err = f.carried()
+			_, err = f.Carried()
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v says %v; want %q", f, err, want)

@@ -1,34 +1,28 @@
-package main
+// Package trust reads what people write of what peers may do in their cluster. It knows no
+// peer.
+package trust
 
 import (
 	"fmt"
 	"net/netip"
 	"strings"
 
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
-// trustFlags say what peers may do in the own cluster.
-type trustFlags struct {
-	namespaces []string
-	ranges     []string
-	allow      []string
-	carry      []string
+// Words are the values of the flags of the same names.
+type Words struct {
+	Namespaces []string // --peer-namespaces: PEER=NAMESPACE,...
+	Ranges     []string // --peer-ranges: PEER=CIDR,...
+	Allow      []string // --allow: PEER=WHAT,...
+	Carry      []string // --carry: label:KEY or annotation:KEY
 }
 
-func (f *trustFlags) register(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.namespaces, "peer-namespaces", nil, "namespaces that a peer may publish Services of, as PEER=NAMESPACE,...; * is every peer; more than once (default: all that are shared)")
-	fs.StringArrayVar(&f.ranges, "peer-ranges", nil, "ranges that hold the addresses of a peer's endpoints, as PEER=CIDR,...; * is every peer; more than once (default: all but this cluster's own)")
-	fs.StringArrayVar(&f.allow, "allow", nil, "what a peer may do here beyond being used, as PEER=WHAT,...: claim (move or join Services that serve here), selector (have replicas select pods here), NodePort, LoadBalancer, ExternalName (have replicas of that type); * is every peer; more than once (default: nothing)")
-	fs.StringSliceVar(&f.carry, "carry", nil, "labels and annotations of Services that replicas have, too, as label:KEY or annotation:KEY; a KEY that ends with * is all that begin so; for what is published and for what is imported (default: none)")
-}
-
-// trusts is what the flags let peers do.
-func (f *trustFlags) trusts() (model.Trusts, error) {
+// Trusts is what the words let peers do. What cannot be understood is an error.
+func (w Words) Trusts() (model.Trusts, error) {
 	all := make(model.Trusts)
 	each := func(flag string, values []string, add func(t *model.Trust, word string) error) error {
 		for _, v := range values {
@@ -46,7 +40,7 @@ func (f *trustFlags) trusts() (model.Trusts, error) {
 		}
 		return nil
 	}
-	if err := each("peer-namespaces", f.namespaces, func(t *model.Trust, ns string) error {
+	if err := each("peer-namespaces", w.Namespaces, func(t *model.Trust, ns string) error {
 		if why := validation.IsDNS1123Label(ns); len(why) > 0 {
 			return fmt.Errorf("%q is no namespace: %s", ns, why[0])
 		}
@@ -55,7 +49,7 @@ func (f *trustFlags) trusts() (model.Trusts, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := each("peer-ranges", f.ranges, func(t *model.Trust, cidr string) error {
+	if err := each("peer-ranges", w.Ranges, func(t *model.Trust, cidr string) error {
 		p, err := netip.ParsePrefix(cidr)
 		if err != nil {
 			return fmt.Errorf("%q is no range such as 10.1.0.0/16", cidr)
@@ -65,7 +59,7 @@ func (f *trustFlags) trusts() (model.Trusts, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return all, each("allow", f.allow, allow)
+	return all, each("allow", w.Allow, allow)
 }
 
 // allow adds what one word of --allow says.
@@ -83,9 +77,9 @@ func allow(t *model.Trust, word string) error {
 	return nil
 }
 
-// carried is which labels and annotations go along.
-func (f *trustFlags) carried() (c model.Carry, err error) {
-	for _, v := range f.carry {
+// Carried is which labels and annotations go along.
+func (w Words) Carried() (c model.Carry, err error) {
+	for _, v := range w.Carry {
 		kind, key, _ := strings.Cut(v, ":")
 		list, known := map[string]*[]string{"label": &c.Labels, "annotation": &c.Annotations}[kind]
 		if !known {
