@@ -92,7 +92,7 @@ func (m *Machine) once(ctx context.Context, run uint64) error {
 	defer faulty.Close() //nolint:errcheck // it closes what this machine has opened
 	r := replica.New(replica.Config{
 		Store: faulty, Notifier: notify.NewPolling(10*time.Millisecond, 40*time.Millisecond), Logger: slog.New(slog.DiscardHandler),
-		Timeout: time.Second, Attempt: 300 * time.Millisecond,
+		Timeout: 3 * m.w.cfg.Attempt, Attempt: m.w.cfg.Attempt,
 		Snapshots: snapshot.Policy{EveryBytes: 3 << 10}, Trim: m.N < 2,
 	})
 	m.w.count(func(t *Tally) { t.Starts++ })

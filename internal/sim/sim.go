@@ -30,10 +30,12 @@ const clients = 4 // on each machine
 type Config struct {
 	// Seed fixes what is done and what goes wrong.
 	Seed uint64
-	// Writes is how many writes each client tries, and Lasts how long the history is
-	// at most.
+	// Writes is how many writes each client tries, beside those that are refused, and
+	// Lasts how long the history is at most.
 	Writes int
 	Lasts  time.Duration
+	// Attempt is how long a server waits for one answer of the journal.
+	Attempt time.Duration
 	// Open opens the journal as an undisturbed machine sees it.
 	Open func(context.Context) (journal.Store, error)
 	// OpenAt opens it as a machine sees it that sleeps at times; nil: by Open, and no
@@ -150,7 +152,8 @@ func (w *world) count(f func(*Tally)) {
 // write writes through whichever server runs on a machine, and returns what was
 // acknowledged.
 func (w *world) write(m *Machine, client int, dice *rand.Rand) (acked []change) {
-	for i := 0; i < w.cfg.Writes && w.ctx.Err() == nil; i++ {
+	tried := 0
+	for i := 0; tried < w.cfg.Writes && w.ctx.Err() == nil; i++ {
 		r := m.now.Load()
 		if r == nil {
 			w.pause(time.Millisecond)
@@ -162,12 +165,14 @@ func (w *world) write(m *Machine, client int, dice *rand.Rand) (acked []change) 
 			{Kind: mvcc.OpPut, Range: mvcc.KeyRange{Key: c.key}, Value: []byte(c.value)}}})
 		switch {
 		case errors.Is(err, replica.ErrUnknown):
+			tried++
 			w.count(func(t *Tally) { t.Unknown++ })
 			continue
 		case err != nil: // it was not proposed
 			w.count(func(t *Tally) { t.Refused++; w.refused[c.value] = true })
 			continue
 		}
+		tried++
 		c.mod = res.Revision
 		acked = append(acked, c)
 		w.count(func(t *Tally) { t.Acked++; w.newest = max(w.newest, c.mod) })

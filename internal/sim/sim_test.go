@@ -55,7 +55,7 @@ func TestSimulation(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := memlog.New(memlog.Options{Depth: 64})
 				met, err := Run(t.Context(), Config{
-					Seed: seed + uint64(i), Writes: 40, Lasts: 1500 * time.Millisecond,
+					Seed: seed + uint64(i), Writes: 40, Lasts: 1500 * time.Millisecond, Attempt: 300 * time.Millisecond,
 					Open: func(context.Context) (journal.Store, error) { return mem.Open(), nil },
 				})
 				if err != nil {

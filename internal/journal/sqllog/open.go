@@ -118,11 +118,12 @@ func (l *Log) create(ctx context.Context) error {
 			return err
 		}
 	}
-	var held bool
-	if err := l.db.row(ctx, "SELECT EXISTS (SELECT 1 FROM {slots} WHERE slot > 0)", nil, &held); err != nil {
+	// Both in one statement: another server may have created the journal meanwhile.
+	var orphaned bool
+	if err := l.db.row(ctx, "SELECT EXISTS (SELECT 1 FROM {slots} WHERE slot > 0) AND NOT EXISTS (SELECT 1 FROM {meta})", nil, &orphaned); err != nil {
 		return err
 	}
-	if held {
+	if orphaned {
 		return fmt.Errorf("there are records, and nothing says of which journal: %w", journal.ErrCorrupt)
 	}
 	if err := l.probe(ctx); err != nil {

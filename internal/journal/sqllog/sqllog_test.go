@@ -72,3 +72,23 @@ func TestRacingCreation(t *testing.T) {
 		}
 	}
 }
+
+// TestLateCreator: a server that found no journal, and creates one after another server
+// has done so and has written, gets that one.
+func TestLateCreator(t *testing.T) {
+	cfg := fresh(t)
+	l, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Append(t.Context(), 1, []byte("record")); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.create(t.Context()); err != nil {
+		t.Errorf("create, of a journal that is there and has records: %v", err)
+	}
+	if id, err := l.readMeta(t.Context()); err != nil || id != l.Info().ID {
+		t.Errorf("the journal is %v then (%v), want %v", id, err, l.Info().ID)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -49,9 +50,9 @@ func TestWhatAnswersMean(t *testing.T) {
 		"another place":                   {stored.ReadOf("us", stored.KindClaim, claim.Name()), 200, "", stored.Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asked := 0
+			var asked atomic.Int64
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				asked++
+				asked.Add(1)
 				if test.code == 0 {
 					panic(http.ErrAbortHandler)
 				}
@@ -69,8 +70,8 @@ func TestWhatAnswersMean(t *testing.T) {
 			if answer.Outcome != test.want {
 				t.Errorf("the outcome is %q (%v), want %q", answer.Outcome, answer.Err, test.want)
 			}
-			if asked > 1 {
-				t.Errorf("the server was asked %d times", asked)
+			if n := asked.Load(); n > 1 {
+				t.Errorf("the server was asked %d times", n)
 			}
 		})
 	}

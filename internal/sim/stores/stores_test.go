@@ -56,7 +56,7 @@ func TestHistories(t *testing.T) {
 		for i := range *seedsFlag {
 			t.Run(fmt.Sprintf("%s/seed=%d", on, seed+uint64(i)), func(t *testing.T) {
 				t.Parallel()
-				cfg := sim.Config{Seed: seed + uint64(i), Writes: 120, Lasts: 4 * time.Second}
+				cfg := sim.Config{Seed: seed + uint64(i), Writes: 120, Lasts: 6 * time.Second, Attempt: time.Second}
 				open(t, &cfg)
 				tally, err := sim.Run(t.Context(), cfg)
 				if err != nil {
