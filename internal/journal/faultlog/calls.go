@@ -61,15 +61,11 @@ func (s *Store) appendLate(ctx context.Context, dice *rand.Rand, slot journal.Sl
 	wait := time.Duration(dice.Int64N(int64(s.fates.cfg.MaxLate) + 1))
 	_, deadline := ctx.Deadline()
 	timeout := deadline && dice.IntN(2) == 0
-	s.late.mu.Lock()
-	if s.live.Err() != nil {
-		s.late.mu.Unlock()
+	if !s.late.add(func() bool { return s.live.Err() != nil }) {
 		return journal.ErrClosed
 	}
-	s.late.Add(1)
-	s.late.mu.Unlock()
 	go func() {
-		defer s.late.Done()
+		defer s.late.done()
 		if timeout {
 			<-ctx.Done() // it lands after its caller has given up
 		}
@@ -143,7 +139,7 @@ func (s *Store) Close() error {
 	s.late.mu.Lock()
 	s.stop()
 	s.late.mu.Unlock()
-	s.late.Wait()
+	_ = s.late.wait(context.Background()) // s.stop has ended their waits
 	return s.inner.Close()
 }
 

@@ -86,11 +86,51 @@ type Store struct {
 	late late
 }
 
-// late counts the attempts that are still to come. Invariant: none is added once
-// Close waits for them.
+// late counts the attempts that are still to come. A sync.WaitGroup would not do:
+// nobody may wait for one while an attempt is added to none.
 type late struct {
-	mu sync.Mutex
-	sync.WaitGroup
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed once n is 0; nil before the first attempt
+}
+
+// add counts one more attempt, unless stopped says that Close waits for them.
+func (l *late) add(stopped func() bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if stopped() {
+		return false
+	}
+	if l.n == 0 {
+		l.none = make(chan struct{})
+	}
+	l.n++
+	return true
+}
+
+// done ends one attempt.
+func (l *late) done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.n--; l.n == 0 {
+		close(l.none)
+	}
+}
+
+// wait returns once no attempt is to come, or ctx ends, whose error it returns then.
+func (l *late) wait(ctx context.Context) error {
+	l.mu.Lock()
+	none := l.none
+	l.mu.Unlock()
+	if none == nil {
+		return nil
+	}
+	select {
+	case <-none:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // fates decides what befalls each call, and counts it.
@@ -182,16 +222,7 @@ func (s *Store) SetOutage(on bool) {
 }
 
 // Settle waits until no late record is still on its way, or ctx ends.
-func (s *Store) Settle(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() { s.late.Wait(); close(done) }() // ends with the last late record, at Close if not before
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func (s *Store) Settle(ctx context.Context) error { return s.late.wait(ctx) }
 
 // begin is the start of every call. It returns what decides the call's fate.
 func (s *Store) begin(ctx context.Context, c call) (*rand.Rand, error) {

@@ -268,3 +268,26 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestSettleWhileOthersAppend: waiting for the late records is safe beside those who
+// add some. The race detector judges.
+func TestSettleWhileOthersAppend(t *testing.T) {
+	s := wrap(t, memlog.New(memlog.Options{}), faultlog.Config{Late: 1, MaxLate: time.Microsecond})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 200 {
+			_ = s.Append(t.Context(), 1, []byte("late"))
+		}
+	}()
+	for waiting := true; waiting; {
+		if err := s.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-done:
+			waiting = false
+		default:
+		}
+	}
+}

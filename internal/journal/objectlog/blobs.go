@@ -53,13 +53,21 @@ func (b blobs) PutBlob(ctx context.Context, name string, data []byte) error {
 		_, err := b.calls.bucket.Create(ctx, key, frame)
 		return err
 	})
-	if errors.Is(err, bucket.ErrExists) {
+	if errors.Is(err, bucket.ErrExists) || bucket.Passing(err) && b.holds(ctx, key) {
 		err = b.replace(ctx, key, data, frame)
 	}
 	if err != nil {
 		return fmt.Errorf("put blob %s: %w", name, err)
 	}
 	return nil
+}
+
+// holds says whether there is a blob at key, after a PUT that met trouble each time: a
+// store may refuse a PUT before it has read the body, and its refusal is then lost with
+// the connection that it closes.
+func (b blobs) holds(ctx context.Context, key string) bool {
+	_, _, err := b.frames.get(ctx, key, journal.MaxBlob)
+	return err == nil
 }
 
 // replace brings data to key, which holds a blob, perhaps by an earlier PUT of the

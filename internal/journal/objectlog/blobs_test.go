@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -60,5 +61,30 @@ func TestBlobsAreCreated(t *testing.T) {
 	}
 	if data, err := l.GetBlob(t.Context(), "snapshot/1"); err != nil || string(data) != "one" {
 		t.Errorf("GetBlob = %q, %v, want the first", data, err)
+	}
+}
+
+// TestBlobReplacesWhereRefusalsAreLost: a store that refuses a PUT before it has read
+// the body, and closes the connection, leaves its client without the refusal.
+func TestBlobReplacesWhereRefusalsAreLost(t *testing.T) {
+	t.Parallel()
+	store := memoryStore(t)
+	l := mustOpen(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		blob := strings.Contains(r.URL.Path, "snapshot")
+		if there := httptest.NewRecorder(); blob && r.Method == http.MethodPut && r.Header.Get("If-None-Match") != "" {
+			store.ServeHTTP(there, httptest.NewRequest(http.MethodHead, r.URL.Path, nil))
+			if there.Code == http.StatusOK {
+				panic(http.ErrAbortHandler) // closes the connection
+			}
+		}
+		store.ServeHTTP(w, r)
+	})))
+	for _, data := range []string{"one", "another", "another"} {
+		if err := l.PutBlob(t.Context(), "snapshot/1", []byte(data)); err != nil {
+			t.Fatalf("PutBlob(%s) = %v", data, err)
+		}
+		if got, err := l.GetBlob(t.Context(), "snapshot/1"); err != nil || string(got) != data {
+			t.Errorf("GetBlob = %q, %v, want %q", got, err, data)
+		}
 	}
 }
