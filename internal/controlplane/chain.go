@@ -12,6 +12,7 @@ import (
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
@@ -76,8 +77,12 @@ func newChain(cfg Config, p parts) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	away.Tell(l.native.Generic, &l.extensions.GenericConfig.Config, &l.aggregator.GenericConfig.Config)
-	away.TellCustom(&l.extensions.ExtraConfig)
+	for _, getter := range []*genericregistry.RESTOptionsGetter{
+		&l.native.Generic.RESTOptionsGetter, &l.extensions.GenericConfig.RESTOptionsGetter,
+		&l.extensions.ExtraConfig.CRDRESTOptionsGetter, &l.aggregator.GenericConfig.RESTOptionsGetter,
+	} {
+		*getter = away.Options(p.storage.Options(*getter))
+	}
 	limit(&l.aggregator.GenericConfig.Config, cfg.Options.MaxWatches)
 	server, err := l.link(client, cfg.Logger)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/controlplane/controllers"
 	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
 	"github.com/xbernetes/xbernetes/internal/controlplane/roster"
+	"github.com/xbernetes/xbernetes/internal/controlplane/storage"
 	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
@@ -137,7 +138,9 @@ func (s *Server) open(ctx context.Context) error {
 	defer etcd.Close() //nolint:errcheck // nothing is lost
 
 	self := roster.Member{CA: id.CA.CertPEM, ServiceAccountKeys: [][]byte{id.ServiceAccountPub}}
-	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}}
+	opener := &storage.Opener{Client: s.cfg.Etcd.client}
+	defer opener.Close() //nolint:errcheck // nothing is lost
+	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}, storage: opener}
 	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
 		return err
 	}
@@ -157,11 +160,12 @@ func (s *Server) open(ctx context.Context) error {
 
 // parts are what the API server is made from, once the identity is open.
 type parts struct {
-	ln     net.Listener
-	id     *identity.Identity
-	roster *roster.Roster
-	tokens *tokenGetter
-	opts   options.CompletedOptions
+	ln      net.Listener
+	id      *identity.Identity
+	roster  *roster.Roster
+	tokens  *tokenGetter
+	storage *storage.Opener
+	opts    options.CompletedOptions
 }
 
 // serve builds and runs the API server, the roster and the controllers. The

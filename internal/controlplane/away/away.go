@@ -11,7 +11,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
-	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -78,17 +77,9 @@ func writeError(err error) error {
 	}
 }
 
-// Tell wraps the storage of every kind that these servers have, so that its errors
-// say that the store does not answer.
-func Tell(servers ...*genericapiserver.Config) {
-	for _, c := range servers {
-		c.RESTOptionsGetter = options{c.RESTOptionsGetter}
-	}
-}
-
-// TellCustom does the same for custom resources.
-func TellCustom(c *apiextensionsapiserver.ExtraConfig) {
-	c.CRDRESTOptionsGetter = options{c.CRDRESTOptionsGetter}
+// Options returns g with storage whose errors say that the store does not answer.
+func Options(g genericregistry.RESTOptionsGetter) genericregistry.RESTOptionsGetter {
+	return options{g}
 }
 
 // options wraps the storage of every kind.
