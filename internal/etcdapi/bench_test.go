@@ -17,9 +17,9 @@ import (
 )
 
 // BenchmarkCalls times calls through etcd's client, client and server in one
-// process: over memory, and over loopback.
+// process: directly, over a connection in memory, and over loopback.
 func BenchmarkCalls(b *testing.B) {
-	for name, connect := range map[string]func(b *testing.B) *clientv3.Client{"memory": inMemory, "loopback": overLoopback} {
+	for name, connect := range map[string]func(b *testing.B) *clientv3.Client{"direct": inMemory(directly), "memory": inMemory(overGRPC), "loopback": overLoopback} {
 		c := connect(b)
 		value := string(make([]byte, 1024))
 		b.Run(name+"/get", func(b *testing.B) {
@@ -69,7 +69,9 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-func inMemory(b *testing.B) *clientv3.Client { return newClient(b, nil) }
+func inMemory(via way) func(*testing.B) *clientv3.Client {
+	return func(b *testing.B) *clientv3.Client { return newClient(b, via, nil) }
+}
 
 func overLoopback(b *testing.B) *clientv3.Client {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")

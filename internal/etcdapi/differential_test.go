@@ -303,14 +303,16 @@ func (q *requests) next() proto.Message {
 
 // TestSameAsEtcd sends the same random requests to etcd and to us. Every
 // answer, every error and then every watch must be the same.
-func TestSameAsEtcd(t *testing.T) {
+func TestSameAsEtcd(t *testing.T) { bothWays(t, testSameAsEtcd) }
+
+func testSameAsEtcd(t *testing.T, via way) {
 	seed := uint64(time.Now().UnixNano())
 	steps := 3000
 	if testing.Short() {
 		steps = 500
 	}
 	t.Logf("seed %d", seed)
-	theirs, ours := apiOf(startEtcd(t)), apiOf(newClient(t, nil))
+	theirs, ours := apiOf(startEtcd(t)), apiOf(newClient(t, via, nil))
 	q := &requests{Rand: rand.New(rand.NewPCG(seed, 0)), rev: 1}
 	ctx := t.Context()
 	compacted := int64(0)

@@ -53,12 +53,12 @@ func TestHealth(t *testing.T) {
 
 // TestWatchesAreCounted: streams, watchers, those behind, and events are counted, and
 // forgotten with their stream.
-func TestWatchesAreCounted(t *testing.T) {
+func TestWatchesAreCounted(t *testing.T) { bothWays(t, testWatchesAreCounted) }
+
+func testWatchesAreCounted(t *testing.T, via way) {
 	r := startReplica(t, memlog.New(memlog.Options{}).Open())
 	s := etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)})
-	p := etcdapi.ListenInProcess()
-	background(t, func(ctx context.Context) error { return s.Serve(ctx, p) })
-	c := dial(t, p)
+	c := dial(t, via(t, s))
 	for range 3 {
 		if _, err := c.Put(t.Context(), "k", "v"); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,42 @@
 package etcdapi
 
-import "github.com/xbernetes/xbernetes/internal/pipe"
+import (
+	"context"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+
+	"github.com/xbernetes/xbernetes/internal/etcdapi/direct"
+	"github.com/xbernetes/xbernetes/internal/etcdapi/wire"
+	"github.com/xbernetes/xbernetes/internal/pipe"
+)
+
+// InProcess returns options for clients in this process, with which they call the
+// server itself: no connection is made, whatever the endpoint that a client names, and
+// Serve need not run. Calls wait until the replica has reached the tail of its journal,
+// and end with etcd's ErrStopped when the replica does.
+func (s *Server) InProcess() []grpc.DialOption {
+	services := direct.New(direct.Config{Codec: wire.NewCodec(), Ready: s.ready, MaxRecvBytes: maxRecvBytes})
+	s.register(services, s.replica.Done())
+	return services.DialOptions()
+}
+
+// ready waits until the replica can answer.
+func (s *Server) ready(ctx context.Context) error {
+	select {
+	case <-s.replica.Ready():
+		return nil
+	default:
+	}
+	select {
+	case <-s.replica.Ready():
+		return nil
+	case <-s.replica.Done():
+		return rpctypes.ErrGRPCStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // The buffers of a connection in process, in bytes: of the pipe in each
 // direction, and of the server's reader. They are small because an API server

@@ -34,7 +34,9 @@ func (d distant) Read(ctx context.Context, from journal.Slot, limit int) ([][]by
 
 // TestManyLeasesFarAway: one client keeps many leases alive, at a journal that is
 // 80 ms away, on the one stream that a client has for all of them.
-func TestManyLeasesFarAway(t *testing.T) {
+func TestManyLeasesFarAway(t *testing.T) { bothWays(t, testManyLeasesFarAway) }
+
+func testManyLeasesFarAway(t *testing.T, via way) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases, ttl = 60, 5
 		r := replica.New(replica.Config{
@@ -42,9 +44,7 @@ func TestManyLeasesFarAway(t *testing.T) {
 			Notifier: notify.NewPolling(100*time.Millisecond, time.Second), Logger: testLogger(t),
 		})
 		background(t, r.Run)
-		p := etcdapi.ListenInProcess()
-		server := etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)})
-		background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
+		p := via(t, etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}))
 		c := dial(t, p)
 
 		ids := make([]clientv3.LeaseID, leases)

@@ -1,18 +1,18 @@
 package etcdapi_test
 
 import (
-	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/notify"
-	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
@@ -20,20 +20,23 @@ import (
 // that the cache has reached. The cache of an idle kind learns of revisions by
 // progress alone, and the API server compacts every five minutes what was there
 // five minutes before: the last revision told must never be compacted.
-func TestProgressOutrunsCompaction(t *testing.T) {
+func TestProgressOutrunsCompaction(t *testing.T) { bothWays(t, testProgressOutrunsCompaction) }
+
+func testProgressOutrunsCompaction(t *testing.T, via way) {
 	const (
 		compactEvery = 5 * time.Minute // storagebackend.DefaultCompactInterval
 		renewEvery   = 40 * time.Second
 		hours        = 24
 	)
 	synctest.Test(t, func(t *testing.T) {
-		c := dial(t, serveIdly(t))
+		c := dial(t, serveIdly(t, via))
 		idle := watchStream(t, c)
 		idle.create(&pb.WatchCreateRequest{Key: []byte("/registry/idle/"), ProgressNotify: true})
-		told := idle.next().Header.Revision
+		var told atomic.Int64
+		told.Store(idle.next().Header.Revision)
 		go func() {
 			for r, err := idle.Recv(); err == nil; r, err = idle.Recv() {
-				told = r.Header.Revision
+				told.Store(r.Header.Revision)
 			}
 		}()
 		var before, newest int64 // revisions: at the last compaction, and now
@@ -48,8 +51,8 @@ func TestProgressOutrunsCompaction(t *testing.T) {
 				before = newest
 			}
 			synctest.Wait()
-			if _, err := c.Get(t.Context(), "/registry/idle/", clientv3.WithPrefix(), clientv3.WithRev(told)); err != nil {
-				t.Fatalf("after %v a cache that was told of revision %d of %d cannot be checked: %v", time.Since(began), told, newest, err)
+			if _, err := c.Get(t.Context(), "/registry/idle/", clientv3.WithPrefix(), clientv3.WithRev(told.Load())); err != nil {
+				t.Fatalf("after %v a cache that was told of revision %d of %d cannot be checked: %v", time.Since(began), told.Load(), newest, err)
 			}
 		}
 		t.Logf("checked %d times in %d hours", checks, hours)
@@ -57,13 +60,10 @@ func TestProgressOutrunsCompaction(t *testing.T) {
 }
 
 // serveIdly serves a new journal as xb does, and polls it as rarely.
-func serveIdly(t *testing.T) *pipe.Listener {
+func serveIdly(t *testing.T, via way) []grpc.DialOption {
 	t.Helper()
 	notifier := notify.NewPolling(100*time.Millisecond, time.Second)
 	r := replica.New(replica.Config{Store: memlog.New(memlog.Options{}).Open(), Notifier: notifier, Logger: testLogger(t)})
 	background(t, r.Run)
-	p := etcdapi.ListenInProcess()
-	server := etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)})
-	background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
-	return p
+	return via(t, etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}))
 }

@@ -11,8 +11,10 @@ import (
 // TestRangeStreamWithATargetAlone: a target without an order is not refused, in
 // etcd neither, which sorts each chunk for itself and goes on behind the key that
 // came last: of 40 keys it sends some twice. Here all are sorted, and sent once.
-func TestRangeStreamWithATargetAlone(t *testing.T) {
-	c := newClient(t, nil)
+func TestRangeStreamWithATargetAlone(t *testing.T) { bothWays(t, testRangeStreamWithATargetAlone) }
+
+func testRangeStreamWithATargetAlone(t *testing.T, via way) {
+	c := newClient(t, via, nil)
 	const keys = 40
 	for i := range keys {
 		for range 1 + i*7%5 {

@@ -137,12 +137,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 		opts = append(opts, grpc.ReadBufferSize(inProcessRead))
 	}
 	g := grpc.NewServer(opts...)
-	sv := &service{Server: s, stop: ctx.Done()}
-	g.RegisterService(&kvService, sv)
-	pb.RegisterWatchServer(g, sv)
-	pb.RegisterLeaseServer(g, sv)
-	pb.RegisterMaintenanceServer(g, sv)
-	pb.RegisterClusterServer(g, sv)
+	s.register(g, ctx.Done())
 	healthy := health.NewServer()
 	healthpb.RegisterHealthServer(g, healthy)
 
@@ -163,6 +158,17 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 	g.GracefulStop()
 	<-served //nolint:errcheck // it was stopped
 	return nil
+}
+
+// register gives clients the services of etcd that are served. Streams end when stop
+// is closed.
+func (s *Server) register(to grpc.ServiceRegistrar, stop <-chan struct{}) {
+	sv := &service{Server: s, stop: stop}
+	to.RegisterService(&kvService, sv)
+	pb.RegisterWatchServer(to, sv)
+	pb.RegisterLeaseServer(to, sv)
+	pb.RegisterMaintenanceServer(to, sv)
+	pb.RegisterClusterServer(to, sv)
 }
 
 // streamWorkers is how many goroutines wait for calls, with stacks that have
@@ -190,7 +196,7 @@ func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	return opts
 }
 
-// service is what one call of Serve registers: it knows when to stop.
+// service is what register registers: it knows when to stop.
 type service struct {
 	*Server
 	stop <-chan struct{}

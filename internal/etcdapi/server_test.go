@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,8 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -22,7 +19,6 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/notify"
-	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
@@ -56,42 +52,10 @@ func background(t testing.TB, f func(context.Context) error) {
 	})
 }
 
-// startServer serves the etcd API over a replica on a new memory journal, and
-// returns the way to it.
-func startServer(t testing.TB, change func(*etcdapi.Config)) *pipe.Listener {
-	t.Helper()
-	cfg := etcdapi.Config{Replica: startReplica(t, memlog.New(memlog.Options{}).Open()), Logger: testLogger(t)}
-	if change != nil {
-		change(&cfg)
-	}
-	p := etcdapi.ListenInProcess()
-	server := etcdapi.New(cfg)
-	background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
-	return p
-}
+func TestStatus(t *testing.T) { bothWays(t, testStatus) }
 
-// dial returns etcd's own client of the server at p.
-func dial(t testing.TB, p *pipe.Listener) *clientv3.Client {
-	t.Helper()
-	c, err := clientv3.New(clientv3.Config{
-		Endpoints:   []string{"http://in-process"},
-		Logger:      zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return p.Dial(ctx) })},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-func newClient(t testing.TB, change func(*etcdapi.Config)) *clientv3.Client {
-	t.Helper()
-	return dial(t, startServer(t, change))
-}
-
-func TestStatus(t *testing.T) {
-	c := newClient(t, nil)
+func testStatus(t *testing.T, via way) {
+	c := newClient(t, via, nil)
 	resp, err := c.Status(t.Context(), "http://in-process")
 	if err != nil {
 		t.Fatal(err)
@@ -109,8 +73,10 @@ func want(t *testing.T, what string, err error, code codes.Code) {
 	}
 }
 
-func TestWhatIsNotServed(t *testing.T) {
-	c := newClient(t, nil)
+func TestWhatIsNotServed(t *testing.T) { bothWays(t, testWhatIsNotServed) }
+
+func testWhatIsNotServed(t *testing.T, via way) {
+	c := newClient(t, via, nil)
 	conn, ctx := c.ActiveConnection(), t.Context()
 	_, err := pb.NewAuthClient(conn).AuthStatus(ctx, &pb.AuthStatusRequest{})
 	want(t, "auth status", err, codes.Unimplemented)
@@ -126,8 +92,10 @@ func TestWhatIsNotServed(t *testing.T) {
 	want(t, "nested transaction", err, codes.Unimplemented)
 }
 
-func TestRequestTooLarge(t *testing.T) {
-	a := apiOf(newClient(t, nil))
+func TestRequestTooLarge(t *testing.T) { bothWays(t, testRequestTooLarge) }
+
+func testRequestTooLarge(t *testing.T, via way) {
+	a := apiOf(newClient(t, via, nil))
 	value := make([]byte, 3<<19)
 	_, err := a.Put(t.Context(), &pb.PutRequest{Key: []byte("k"), Value: value[:len(value)-100]})
 	want(t, "put below the limit", err, codes.OK)
@@ -142,8 +110,10 @@ func TestRequestTooLarge(t *testing.T) {
 	}
 }
 
-func TestLeases(t *testing.T) {
-	c := newClient(t, nil)
+func TestLeases(t *testing.T) { bothWays(t, testLeases) }
+
+func testLeases(t *testing.T, via way) {
+	c := newClient(t, via, nil)
 	ctx := t.Context()
 	short, err := c.Grant(ctx, 1)
 	if err != nil || short.ID <= 0 || short.TTL != 2 {
@@ -184,14 +154,14 @@ func TestLeases(t *testing.T) {
 
 // TestLinearizableReads: a server that has not heard of a write at another one looks at
 // the journal before it answers a read, unless the client asks for less.
-func TestLinearizableReads(t *testing.T) {
+func TestLinearizableReads(t *testing.T) { bothWays(t, testLinearizableReads) }
+
+func testLinearizableReads(t *testing.T, via way) {
 	store := memlog.New(memlog.Options{})
 	serve := func() *clientv3.Client {
 		r := replica.New(replica.Config{Store: store.Open(), Notifier: notify.NewPolling(time.Hour, time.Hour), Logger: testLogger(t)})
 		background(t, r.Run)
-		p := etcdapi.ListenInProcess()
-		server := etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)})
-		background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
+		p := via(t, etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}))
 		return dial(t, p)
 	}
 	writer, reader := serve(), serve()
@@ -209,13 +179,13 @@ func TestLinearizableReads(t *testing.T) {
 
 // TestSessionReads: a server that reads from its session shows what it
 // acknowledged itself, and never looks at the journal for a read.
-func TestSessionReads(t *testing.T) {
+func TestSessionReads(t *testing.T) { bothWays(t, testSessionReads) }
+
+func testSessionReads(t *testing.T, via way) {
 	store := memlog.New(memlog.Options{})
 	broken := &outage{Store: store.Open()}
 	r := startReplica(t, broken)
-	p := etcdapi.ListenInProcess()
-	server := etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t), SessionReads: true})
-	background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
+	p := via(t, etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t), SessionReads: true}))
 	c := dial(t, p)
 	rev := put(t, c, "k", "v")
 	broken.down.Store(true)
@@ -252,8 +222,10 @@ func (o *outage) Read(ctx context.Context, from journal.Slot, limit int) ([][]by
 	return o.Store.Read(ctx, from, limit)
 }
 
-func TestMemberAndHash(t *testing.T) {
-	c := newClient(t, func(cfg *etcdapi.Config) { cfg.ClientURLs = []string{"http://127.0.0.1:2379"} })
+func TestMemberAndHash(t *testing.T) { bothWays(t, testMemberAndHash) }
+
+func testMemberAndHash(t *testing.T, via way) {
+	c := newClient(t, via, func(cfg *etcdapi.Config) { cfg.ClientURLs = []string{"http://127.0.0.1:2379"} })
 	members, err := c.MemberList(t.Context())
 	if err != nil || len(members.Members) != 1 || members.Members[0].ClientURLs[0] != "http://127.0.0.1:2379" {
 		t.Errorf("members: %v, %v", members, err)

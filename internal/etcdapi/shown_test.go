@@ -16,10 +16,12 @@ import (
 // TestHeadersNeverGoBack: whichever call a client makes, and on whichever stream
 // it listens, the answer is of no older revision than one that any client had
 // been shown before the call.
-func TestHeadersNeverGoBack(t *testing.T) {
+func TestHeadersNeverGoBack(t *testing.T) { bothWays(t, testHeadersNeverGoBack) }
+
+func testHeadersNeverGoBack(t *testing.T, via way) {
 	for _, session := range []bool{false, true} {
 		t.Run(fmt.Sprintf("session=%v", session), func(t *testing.T) {
-			neverGoesBack(t, newClient(t, func(c *etcdapi.Config) { c.SessionReads = session }))
+			neverGoesBack(t, newClient(t, via, func(c *etcdapi.Config) { c.SessionReads = session }))
 		})
 	}
 }

@@ -59,12 +59,10 @@ func TestTwoListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := etcdapi.New(etcdapi.Config{Replica: startReplica(t, memlog.New(memlog.Options{}).Open()), Logger: testLogger(t)})
-	p := etcdapi.ListenInProcess()
-	background(t, func(ctx context.Context) error { return server.Serve(ctx, p) })
 	background(t, func(ctx context.Context) error {
 		return server.ServeTLS(ctx, lis, &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert})
 	})
-	put(t, dial(t, p), "k", "v")
+	put(t, dial(t, overGRPC(t, server)), "k", "v")
 
 	known := &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}}
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://" + lis.Addr().String()}, TLS: known, Logger: zap.NewNop()})

@@ -7,8 +7,10 @@ import (
 )
 
 // A watch may begin at the compacted revision, but what was before it is gone.
-func TestWatchFromCompacted(t *testing.T) {
-	c := newClient(t, nil)
+func TestWatchFromCompacted(t *testing.T) { bothWays(t, testWatchFromCompacted) }
+
+func testWatchFromCompacted(t *testing.T, via way) {
+	c := newClient(t, via, nil)
 	for range 3 { // at 2, 3 and 4
 		if _, err := c.Put(t.Context(), "a", "x"); err != nil {
 			t.Fatal(err)

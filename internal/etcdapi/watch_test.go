@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
@@ -116,8 +117,10 @@ func compact(t *testing.T, c *clientv3.Client, rev int64) {
 	}
 }
 
-func TestWatchTranscript(t *testing.T) {
-	c := newClient(t, nil)
+func TestWatchTranscript(t *testing.T) { bothWays(t, testWatchTranscript) }
+
+func testWatchTranscript(t *testing.T, via way) {
+	c := newClient(t, via, nil)
 	s := watchStream(t, c)
 	s.askProgress() // nobody watches: no answer
 	s.create(&pb.WatchCreateRequest{Key: []byte("a")})
@@ -182,9 +185,11 @@ func TestWatchTranscript(t *testing.T) {
 
 // TestWatchersMissNothing has writers, and streams full of watchers that start
 // now and in the past, and asks for progress all the time.
-func TestWatchersMissNothing(t *testing.T) {
+func TestWatchersMissNothing(t *testing.T) { bothWays(t, testWatchersMissNothing) }
+
+func testWatchersMissNothing(t *testing.T, via way) {
 	const keys, writes, streams, each = 40, 600, 2, 120
-	c := newClient(t, nil)
+	c := newClient(t, via, nil)
 	ctx := t.Context()
 	key := func(i int) string { return fmt.Sprintf("/%02d", i%keys) }
 	for i := range 200 {
@@ -252,7 +257,11 @@ func TestWatchersMissNothing(t *testing.T) {
 }
 
 func TestRevisionIsNeverSplitButInFragments(t *testing.T) {
-	c := newClient(t, nil)
+	bothWays(t, testRevisionIsNeverSplitButInFragments)
+}
+
+func testRevisionIsNeverSplitButInFragments(t *testing.T, via way) {
+	c := newClient(t, via, nil)
 	// One revision whose events take more than 2 MiB: values, and the ones before.
 	big := strings.Repeat("x", 330<<10)
 	for range 2 {
@@ -280,8 +289,10 @@ func TestRevisionIsNeverSplitButInFragments(t *testing.T) {
 
 // TestSlowWatcher: who does not read holds nobody up, takes no memory, is
 // given all in the end, or is told that compaction overtook it.
-func TestSlowWatcher(t *testing.T) {
-	p := startServer(t, nil)
+func TestSlowWatcher(t *testing.T) { bothWays(t, testSlowWatcher) }
+
+func testSlowWatcher(t *testing.T, via way) {
+	p := startServer(t, via, nil)
 	c, other := dial(t, p), dial(t, p)
 	value := strings.Repeat("v", 100<<10)
 	lazy, slow, quick := watchStream(t, c), watchStream(t, other), watchStream(t, other)
@@ -326,8 +337,10 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-func TestProgressNotify(t *testing.T) {
-	c := newClient(t, func(cfg *etcdapi.Config) { cfg.ProgressInterval = 20 * time.Millisecond })
+func TestProgressNotify(t *testing.T) { bothWays(t, testProgressNotify) }
+
+func testProgressNotify(t *testing.T, via way) {
+	c := newClient(t, via, func(cfg *etcdapi.Config) { cfg.ProgressInterval = 20 * time.Millisecond })
 	s := watchStream(t, c)
 	s.create(&pb.WatchCreateRequest{Key: []byte("k"), ProgressNotify: true})
 	s.expect("#0 created (1)", "#0 (1)")
@@ -345,13 +358,13 @@ func TestProgressNotify(t *testing.T) {
 
 func TestWatchEndsWithTheServer(t *testing.T) {
 	r := startReplica(t, memlog.New(memlog.Options{}).Open())
-	p := etcdapi.ListenInProcess()
+	lis := bufconn.Listen(32 << 10)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}).Serve(ctx, p)
+		ended <- etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}).Serve(ctx, lis)
 	}()
-	s := watchStream(t, dial(t, p))
+	s := watchStream(t, dial(t, to(lis)))
 	s.create(&pb.WatchCreateRequest{Key: []byte("k")})
 	s.expect("#0 created (1)")
 	stop()
@@ -376,11 +389,11 @@ func TestServeEndsWithTheReplica(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ran, served := make(chan error, 1), make(chan error, 1)
 	go func() { ran <- r.Run(ctx) }()
-	p := etcdapi.ListenInProcess()
+	lis := bufconn.Listen(32 << 10)
 	go func() {
-		served <- etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}).Serve(t.Context(), p)
+		served <- etcdapi.New(etcdapi.Config{Replica: r, Logger: testLogger(t)}).Serve(t.Context(), lis)
 	}()
-	c := dial(t, p)
+	c := dial(t, to(lis))
 	put(t, c, "k", "v")
 	stop()
 	if err := <-ran; err != nil {
@@ -393,8 +406,10 @@ func TestServeEndsWithTheReplica(t *testing.T) {
 
 // TestProgressFollowsEvents: a watch that has much to catch up with gets each change, and
 // progress that is asked for meanwhile comes after all changes up to its revision.
-func TestProgressFollowsEvents(t *testing.T) {
-	c := newClient(t, nil)
+func TestProgressFollowsEvents(t *testing.T) { bothWays(t, testProgressFollowsEvents) }
+
+func testProgressFollowsEvents(t *testing.T, via way) {
+	c := newClient(t, via, nil)
 	value := strings.Repeat("v", 100<<10)
 	const changes = 40 // four pages
 	var last int64
@@ -424,8 +439,10 @@ func TestProgressFollowsEvents(t *testing.T) {
 
 // TestNoProgressBeforeTheStart: a watch that begins at a later revision is told of no
 // progress before that.
-func TestNoProgressBeforeTheStart(t *testing.T) {
-	c := newClient(t, func(cfg *etcdapi.Config) { cfg.ProgressInterval = 5 * time.Millisecond })
+func TestNoProgressBeforeTheStart(t *testing.T) { bothWays(t, testNoProgressBeforeTheStart) }
+
+func testNoProgressBeforeTheStart(t *testing.T, via way) {
+	c := newClient(t, via, func(cfg *etcdapi.Config) { cfg.ProgressInterval = 5 * time.Millisecond })
 	first := put(t, c, "k", "1")
 	s := watchStream(t, c)
 	s.create(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: 1, ProgressNotify: true})
