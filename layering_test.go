@@ -46,6 +46,8 @@ var rules = []rule{
 	{"api/aggregation/reserve", "a client of the gateway's reservations", []string{"api/aggregation/v1alpha1"}, []string{apimachinery, clientGo}},
 	{"api/aggregation/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
 	{"api/region/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
+	{"api/transaction/client", "sends transactions, to whichever server", []string{"api/transaction/v1alpha1"}, []string{apimachinery, clientGo}},
+	{"api/transaction/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
 	{"api/servicesync/v1alpha1", "plain types that hold plain types of Kubernetes", nil, []string{kubeAPI, apimachinery}},
 
 	{"internal/metrics", "serves a registry, whatever is in it", nil, []string{"github.com/prometheus/client_golang/..."}},
@@ -113,7 +115,7 @@ var rules = []rule{
 	{"internal/door", "stands before any HTTP server, and knows none", nil, []string{"golang.org/x/time/rate"}},
 	{"internal/weight", "counts what a text holds, whoever has it", nil, nil},
 	{"internal/pki", "certificates on disk, for whoever serves", []string{"internal/privatefile"}, nil},
-	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"internal/controlplane/...", "internal/door", "internal/kubeconfig", "internal/kubelog"}, every},
+	{"internal/controlplane", "knows an etcd endpoint and nothing below it", []string{"api/transaction/v1alpha1", "internal/controlplane/...", "internal/door", "internal/kubeconfig", "internal/kubelog"}, every},
 	{"internal/controlplane/aggregation", "knows APIServices, and not who serves them to it", []string{"internal/pki"}, []string{apimachinery, clientGo, "k8s.io/kube-aggregator/..."}},
 	{"internal/controlplane/away", "translates errors, and asks no store", nil,
 		[]string{apimachinery, apiserver, clientGo, "go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
@@ -124,6 +126,8 @@ var rules = []rule{
 	{"internal/controlplane/identity", "files of one server; knows no other, and no store", []string{"internal/pki", "internal/privatefile"}, nil},
 	{"internal/controlplane/stage", "keys and values of one transaction; knows no kinds", nil, []string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3/..."}},
 	{"internal/controlplane/storage", "opens what kinds are stored by; knows no API server", []string{"internal/controlplane/stage"}, []string{apimachinery, apiserver, clientGo, "go.etcd.io/etcd/client/v3/..."}},
+	{"internal/controlplane/transaction", "sends requests to the server that it is part of; reaches the store by a stage only", []string{"api/transaction/v1alpha1", "internal/controlplane/away", "internal/controlplane/stage"},
+		[]string{kubeAPI, apimachinery, apiserver, clientGo, "go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-openapi/...", "sigs.k8s.io/yaml"}},
 	{"internal/controlplane/roster", "certificates and keys in an etcd; knows no API server", []string{"internal/backoff"}, []string{"go.etcd.io/etcd/client/v3"}},
 
 	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/door", "internal/gateway/..."},

@@ -10,7 +10,9 @@ import (
 
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -18,11 +20,15 @@ import (
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/discovery/cached/memory"
 	clientgoinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+	openapi "k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	upstream "k8s.io/kubernetes/pkg/controlplane"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver"
@@ -30,10 +36,12 @@ import (
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 
+	"github.com/xbernetes/xbernetes/api/transaction/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/controlplane/aggregation"
 	"github.com/xbernetes/xbernetes/internal/controlplane/away"
 	"github.com/xbernetes/xbernetes/internal/controlplane/bootstrap"
 	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
+	"github.com/xbernetes/xbernetes/internal/controlplane/transaction"
 )
 
 const (
@@ -56,9 +64,13 @@ type chain struct {
 func newChain(cfg Config, p parts) (*chain, error) {
 	kinds := upstream.DefaultGenericAPIResourceConfigSource()
 	kinds.EnableVersions(storagemigrationv1.SchemeGroupVersion) // upstream has it, and leaves it off
+	group, err := newTransactionGroup(p.transactions)
+	if err != nil {
+		return nil, err
+	}
 	generic, informers, storage, err := apiserver.BuildGenericConfig(p.opts,
-		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
-		kinds, servedDefinitions, nil)
+		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme, group.scheme},
+		kinds, group.definitions, nil)
 	if err != nil {
 		return nil, fmt.Errorf("configure API server: %w", err)
 	}
@@ -84,11 +96,18 @@ func newChain(cfg Config, p parts) (*chain, error) {
 		*getter = away.Options(p.storage.Options(*getter))
 	}
 	limit(&l.aggregator.GenericConfig.Config, cfg.Options.MaxWatches)
-	server, err := l.link(client, cfg.Logger)
+	server, definitions, err := l.link(client, group.info, cfg.Logger)
 	if err != nil {
 		return nil, err
 	}
-	servers.Bind(server.APIRegistrationInformers.Apiregistration().V1().APIServices().Lister())
+	apiServices := server.APIRegistrationInformers.Apiregistration().V1().APIServices().Lister()
+	servers.Bind(apiServices)
+	p.transactions.Bind(server.GenericAPIServer, l.aggregator.GenericConfig.Config, transaction.Bound{
+		Definitions: definitions,
+		Mapper:      restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
+		Elsewhere:   func(gv schema.GroupVersion) bool { return servedElsewhere(apiServices, gv) },
+		Quotas:      informers.Core().V1().ResourceQuotas().Lister(),
+	})
 	return &chain{server: server, loopback: generic.LoopbackClientConfig}, nil
 }
 
@@ -138,30 +157,34 @@ func adjust(c *genericapiserver.Config, id *identity.Identity) {
 
 // link makes the three servers from their configurations, each the delegate of
 // the next.
-func (l links) link(client kubernetes.Interface, log *slog.Logger) (*aggregatorapiserver.APIAggregator, error) {
+func (l links) link(client kubernetes.Interface, transactions genericapiserver.APIGroupInfo, log *slog.Logger) (*aggregatorapiserver.APIAggregator, crdlisters.CustomResourceDefinitionLister, error) {
 	notFound := notfoundhandler.New(l.native.Generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
 	extensions, err := l.extensions.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
 	if err != nil {
-		return nil, fmt.Errorf("make server for custom resources: %w", err)
+		return nil, nil, fmt.Errorf("make server for custom resources: %w", err)
 	}
-	native, err := l.serveNative(extensions.GenericAPIServer, client, log)
+	native, err := l.serveNative(extensions.GenericAPIServer, client, transactions, log)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	priorities := apiserver.DefaultGenericAPIServicePriorities()
+	priorities[v1alpha1.GroupVersion()] = apiserver.APIServicePriority{Group: 16000, Version: 1}
+	definitions := extensions.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	const crdsServed = true // so that every CRD gets its APIServices
 	server, err := apiserver.CreateAggregatorServer(l.aggregator.Complete(), native,
-		extensions.Informers.Apiextensions().V1().CustomResourceDefinitions(), crdsServed,
-		apiserver.DefaultGenericAPIServicePriorities())
+		definitions, crdsServed, priorities)
 	if err != nil {
-		return nil, fmt.Errorf("make aggregator: %w", err)
+		return nil, nil, fmt.Errorf("make aggregator: %w", err)
 	}
 	server.GenericAPIServer.ShutdownTimeout = stopGrace
-	return server, nil
+	return server, definitions.Lister(), nil
 }
 
 // serveNative makes the server of the built-in kinds, which brings the RBAC roles
 // into being once it runs.
-func (l links) serveNative(delegate genericapiserver.DelegationTarget, client kubernetes.Interface, log *slog.Logger) (*genericapiserver.GenericAPIServer, error) {
+func (l links) serveNative(delegate genericapiserver.DelegationTarget, client kubernetes.Interface,
+	transactions genericapiserver.APIGroupInfo, log *slog.Logger,
+) (*genericapiserver.GenericAPIServer, error) {
 	config := l.native.Complete()
 	native, err := config.New(serverName, delegate)
 	if err != nil {
@@ -173,6 +196,9 @@ func (l links) serveNative(delegate genericapiserver.DelegationTarget, client ku
 	}
 	if err := native.InstallAPIs(providers...); err != nil {
 		return nil, fmt.Errorf("install built-in kinds: %w", err)
+	}
+	if err := native.GenericAPIServer.InstallAPIGroup(&transactions); err != nil {
+		return nil, fmt.Errorf("install transactions: %w", err)
 	}
 	if err := native.GenericAPIServer.AddPostStartHook(policyHook, func(ctx genericapiserver.PostStartHookContext) error {
 		// Nil when the server stops before the roles are there: a hook's error would end the process.
@@ -205,4 +231,30 @@ func advertisedIP(listen net.Addr) net.IP {
 		return net.ParseIP(s)
 	}
 	return net.IPv4(127, 0, 0, 1)
+}
+
+// transactionGroup is what the API server needs to serve transactions.
+type transactionGroup struct {
+	scheme      *runtime.Scheme
+	definitions openapi.GetOpenAPIDefinitions // of all kinds
+	info        genericapiserver.APIGroupInfo
+}
+
+func newTransactionGroup(s *transaction.Server) (transactionGroup, error) {
+	scheme, err := transaction.Scheme()
+	if err != nil {
+		return transactionGroup{}, fmt.Errorf("make the scheme of transactions: %w", err)
+	}
+	definitions, err := transaction.Definitions()
+	if err != nil {
+		return transactionGroup{}, err
+	}
+	info, err := s.Group()
+	return transactionGroup{scheme, definitionsWith(definitions), info}, err
+}
+
+// servedElsewhere says whether an APIService leads to another server.
+func servedElsewhere(services aggregatorlisters.APIServiceLister, gv schema.GroupVersion) bool {
+	service, err := services.Get(gv.Version + "." + gv.Group)
+	return err == nil && service.Spec.Service != nil
 }

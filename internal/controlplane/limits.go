@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
+	"github.com/xbernetes/xbernetes/internal/controlplane/transaction"
 	"github.com/xbernetes/xbernetes/internal/door"
 )
 
@@ -29,7 +30,7 @@ const (
 func limit(c *genericapiserver.Config, watches int) {
 	build := c.BuildHandlerChainFunc
 	c.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return bounded(build(share(api, c, door.NewShares(watches), door.NewStalls(maxStalled)), c), maxBodies)
+		return transaction.Remember(bounded(build(share(api, c, door.NewShares(watches), door.NewStalls(maxStalled)), c), maxBodies))
 	}
 }
 

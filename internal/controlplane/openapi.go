@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"maps"
 	"strings"
 
 	openapi "k8s.io/kube-openapi/pkg/common"
@@ -21,6 +22,15 @@ const coreGroup = "io.k8s.api.core.v1."
 
 // coreServed are the kinds of the core group that are served.
 var coreServed = []string{"ConfigMap", "Event", "Namespace", "ResourceQuota", "Secret", "ServiceAccount"}
+
+// definitionsWith are the definitions of the kinds that are served, and those of more.
+func definitionsWith(more map[string]openapi.OpenAPIDefinition) openapi.GetOpenAPIDefinitions {
+	return func(ref openapi.ReferenceCallback) map[string]openapi.OpenAPIDefinition {
+		all := servedDefinitions(ref)
+		maps.Copy(all, more)
+		return all
+	}
+}
 
 // servedDefinitions are the OpenAPI definitions of the kinds that are served, and
 // of all kinds that these refer to. They are a third of what upstream generates,

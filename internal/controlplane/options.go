@@ -7,15 +7,23 @@ import (
 	"net"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	resourcequotaapi "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
+	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
+	apiserverapiv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	apiserverfeatures "k8s.io/apiserver/pkg/features"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	sample "k8s.io/kubernetes/pkg/controlplane/apiserver/samples/generic/server"
+	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 
 	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
+	"github.com/xbernetes/xbernetes/internal/controlplane/transaction"
 	"github.com/xbernetes/xbernetes/internal/door"
 )
 
@@ -51,7 +59,9 @@ func serverOptions(ctx context.Context, cfg Config, p parts) (options.CompletedO
 	} else {
 		o.Authorization.Modes = []string{"RBAC"}
 	}
-	setAdmission(o.Admission.GenericAdmission, cfg.Options)
+	if err := setAdmission(o.Admission.GenericAdmission, cfg.Options); err != nil {
+		return options.CompletedOptions{}, err
+	}
 	o.Audit.PolicyFile = cfg.Options.AuditPolicyFile
 	o.Audit.LogOptions.Path = cfg.Options.AuditLogPath
 	o.Audit.WebhookOptions.ConfigFile = cfg.Options.AuditWebhookConfigFile
@@ -109,9 +119,34 @@ func setAuthentication(o *options.Options, given Options, p parts) {
 }
 
 // setAdmission sets the admission plugins.
-func setAdmission(a *genericoptions.AdmissionOptions, given Options) {
+func setAdmission(a *genericoptions.AdmissionOptions, given Options) error {
 	a.DefaultOffPlugins = sample.DefaultOffAdmissionPlugins()
 	a.EnablePlugins = given.EnableAdmissionPlugins
 	a.DisablePlugins = given.DisableAdmissionPlugins
 	a.ConfigFile = given.AdmissionControlConfig
+	limits, err := quotaLimits(given.AdmissionControlConfig)
+	if err != nil {
+		return err
+	}
+	a.Decorators = append(a.Decorators, transaction.Admission{Quota: limits, Unlimited: quotainstall.DefaultIgnoredResources()})
+	return nil
+}
+
+// quotaLimits reads the configuration of the plugin ResourceQuota.
+func quotaLimits(file string) (*resourcequotaapi.Configuration, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{apiserverapi.AddToScheme, apiserverapiv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	plugins, err := admission.ReadAdmissionConfiguration([]string{resourcequota.PluginName}, file, scheme)
+	if err != nil {
+		return nil, fmt.Errorf("read the admission configuration: %w", err)
+	}
+	config, err := plugins.ConfigFor(resourcequota.PluginName)
+	if err != nil {
+		return nil, fmt.Errorf("read the admission configuration of %s: %w", resourcequota.PluginName, err)
+	}
+	return resourcequota.LoadConfiguration(config)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
 	"github.com/xbernetes/xbernetes/internal/controlplane/roster"
 	"github.com/xbernetes/xbernetes/internal/controlplane/storage"
+	"github.com/xbernetes/xbernetes/internal/controlplane/transaction"
 	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
@@ -140,7 +141,7 @@ func (s *Server) open(ctx context.Context) error {
 	self := roster.Member{CA: id.CA.CertPEM, ServiceAccountKeys: [][]byte{id.ServiceAccountPub}}
 	opener := &storage.Opener{Client: s.cfg.Etcd.client}
 	defer opener.Close() //nolint:errcheck // nothing is lost
-	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}, storage: opener}
+	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}, storage: opener, transactions: transaction.New(etcd)}
 	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
 		return err
 	}
@@ -160,12 +161,13 @@ func (s *Server) open(ctx context.Context) error {
 
 // parts are what the API server is made from, once the identity is open.
 type parts struct {
-	ln      net.Listener
-	id      *identity.Identity
-	roster  *roster.Roster
-	tokens  *tokenGetter
-	storage *storage.Opener
-	opts    options.CompletedOptions
+	ln           net.Listener
+	id           *identity.Identity
+	roster       *roster.Roster
+	tokens       *tokenGetter
+	storage      *storage.Opener
+	transactions *transaction.Server
+	opts         options.CompletedOptions
 }
 
 // serve builds and runs the API server, the roster and the controllers. The

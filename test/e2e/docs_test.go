@@ -97,6 +97,13 @@ END`,
 			{starts: "kube-apiserver", skipped: "needs a kube-apiserver: test/gateway has one"},
 		},
 	},
+	"docs/transactions.md": {
+		given: `export PATH=$PWD/bin:$PATH
+			xb server --data-dir one --listen 127.0.0.1:6441 > one.log 2>&1 &
+			until [ -f one/kubeconfig ]; do sleep 0.1; done
+			export KUBECONFIG=$PWD/one/kubeconfig`,
+		blocks: []block{{starts: "cat > order.yaml", runs: true}},
+	},
 	"docs/servicesync.md": {
 		given: `export PATH=$PWD/bin:$PATH
 			cp -r "$REPOSITORY/deploy" .

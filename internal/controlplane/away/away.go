@@ -55,17 +55,17 @@ func silenceOf(err error) (silence, bool) {
 	return silence{}, false
 }
 
-// readError is the error of a read: 503 and why, if the store did not answer.
-func readError(err error) error {
+// ReadError is the error of a read: 503 and why, if the store did not answer.
+func ReadError(err error) error {
 	if s, ok := silenceOf(err); ok {
 		return apierrors.NewServiceUnavailable(s.why)
 	}
 	return err
 }
 
-// writeError is the error of a write. If the store did not answer, it is 503 if
+// WriteError is the error of a write. If the store did not answer, it is 503 if
 // the write was not made, and 504 if nobody knows.
-func writeError(err error) error {
+func WriteError(err error) error {
 	s, ok := silenceOf(err)
 	switch {
 	case !ok:
@@ -107,27 +107,27 @@ func (g options) GetRESTOptions(kind schema.GroupResource, example runtime.Objec
 type wrapped struct{ storage.Interface }
 
 func (s wrapped) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	return writeError(s.Interface.Create(ctx, key, obj, out, ttl))
+	return WriteError(s.Interface.Create(ctx, key, obj, out, ttl))
 }
 
 func (s wrapped) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions,
 ) error {
-	return writeError(s.Interface.Delete(ctx, key, out, preconditions, validate, cached, opts))
+	return WriteError(s.Interface.Delete(ctx, key, out, preconditions, validate, cached, opts))
 }
 
 func (s wrapped) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
-	return writeError(s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached))
+	return WriteError(s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached))
 }
 
 func (s wrapped) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
-	return readError(s.Interface.Get(ctx, key, opts, out))
+	return ReadError(s.Interface.Get(ctx, key, opts, out))
 }
 
 func (s wrapped) GetList(ctx context.Context, key string, opts storage.ListOptions, out runtime.Object) error {
-	return readError(s.Interface.GetList(ctx, key, opts, out))
+	return ReadError(s.Interface.GetList(ctx, key, opts, out))
 }
 
 // journalCheck is the name of the check that replaces upstream's probes of etcd.

@@ -47,7 +47,7 @@ func TestStoreErrorsInTheWordsOfTheAPI(t *testing.T) {
 		for what, got := range map[string]struct {
 			err  error
 			want int32
-		}{"read": {readError(test.err), test.read}, "write": {writeError(test.err), test.write}} {
+		}{"read": {ReadError(test.err), test.read}, "write": {WriteError(test.err), test.write}} {
 			var told apierrors.APIStatus
 			switch {
 			case got.want == 0:

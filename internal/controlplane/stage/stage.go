@@ -51,6 +51,7 @@ type Txn struct {
 	keys    map[string]*key
 	next    int64 // the revision of the next staged value; provisional or later
 	pending int   // bytes that Commit would write
+	err     error // the first read or write that failed, but for ErrOver
 }
 
 // key is what a transaction knows of one key.
@@ -87,6 +88,22 @@ func (t *Txn) End() {
 	t.over = true
 }
 
+// Err returns why the first read or write that failed did so, whatever became of the
+// error on its way through others' code.
+func (t *Txn) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// failed keeps the first error. The caller holds t.mu.
+func (t *Txn) failed(err error) error {
+	if t.err == nil {
+		t.err = err
+	}
+	return err
+}
+
 // look returns what the transaction knows of a key, which it asks the store for the
 // first time. The store may answer from a state that is behind: Commit and Confirm
 // notice. The caller holds t.mu.
@@ -98,11 +115,11 @@ func (t *Txn) look(ctx context.Context, name string) (*key, error) {
 		return k, nil
 	}
 	if len(t.keys) == MaxKeys {
-		return nil, ErrTooLarge
+		return nil, t.failed(ErrTooLarge)
 	}
 	resp, err := t.kv.Get(ctx, name, clientv3.WithSerializable())
 	if err != nil {
-		return nil, err
+		return nil, t.failed(err)
 	}
 	k := &key{}
 	if len(resp.Kvs) == 1 {
@@ -112,8 +129,9 @@ func (t *Txn) look(ctx context.Context, name string) (*key, error) {
 	return k, nil
 }
 
-// get returns what the transaction sees at a key.
-func (t *Txn) get(ctx context.Context, name string) (*mvccpb.KeyValue, error) {
+// Get returns what the transaction sees at a key; nil if there is nothing. The caller
+// must not change it.
+func (t *Txn) Get(ctx context.Context, name string) (*mvccpb.KeyValue, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	k, err := t.look(ctx, name)
@@ -121,6 +139,16 @@ func (t *Txn) get(ctx context.Context, name string) (*mvccpb.KeyValue, error) {
 		return nil, err
 	}
 	return k.now, nil
+}
+
+// Create stages a value at a key where the transaction sees nothing; it is an error if
+// there is something. lease 0 is none.
+func (t *Txn) Create(ctx context.Context, name string, value []byte, lease clientv3.LeaseID) error {
+	staged, _, err := t.set(ctx, name, 0, &mvccpb.KeyValue{Value: value, Lease: int64(lease)})
+	if err == nil && !staged {
+		return fmt.Errorf("key %s exists", name)
+	}
+	return err
 }
 
 // set stages a value, or with nil the deletion of a key, if the transaction sees the
@@ -136,15 +164,15 @@ func (t *Txn) set(ctx context.Context, name string, expected int64, value *mvccp
 	if k.revision() != expected {
 		return false, k.now, nil
 	}
+	if value != nil {
+		value.Key, value.ModRevision = []byte(name), t.next
+	}
 	next := &key{read: k.read, now: value, written: value != nil || k.read != 0}
 	pending := t.pending + next.bytes() - k.bytes()
 	if pending > MaxBytes {
-		return false, nil, ErrTooLarge
+		return false, nil, t.failed(ErrTooLarge)
 	}
-	if value != nil {
-		value.Key, value.ModRevision = []byte(name), t.next
-		t.next++
-	}
+	t.next++
 	t.keys[name], t.pending = next, pending
 	return true, k.now, nil
 }
@@ -225,7 +253,7 @@ func (c Client) Get(ctx context.Context, key string, opts etcdkubernetes.GetOpti
 	if t == nil {
 		return c.Interface.Get(ctx, key, opts)
 	}
-	kv, err := t.get(ctx, key)
+	kv, err := t.Get(ctx, key)
 	return etcdkubernetes.GetResponse{KV: kv, Revision: provisional}, err
 }
 

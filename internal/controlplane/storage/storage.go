@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -174,8 +175,6 @@ type staged struct {
 	store             storage.Interface
 }
 
-var errNoLists = errors.New("a transaction can neither list nor watch")
-
 func (s staged) of(ctx context.Context) storage.Interface {
 	if stage.From(ctx) != nil {
 		return s.store
@@ -183,8 +182,16 @@ func (s staged) of(ctx context.Context) storage.Interface {
 	return s.Interface
 }
 
+// told says in the API's words what a transaction has no room for.
+func told(err error) error {
+	if errors.Is(err, stage.ErrTooLarge) {
+		return apierrors.NewRequestEntityTooLargeError(err.Error())
+	}
+	return err
+}
+
 func (s staged) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	return s.of(ctx).Create(ctx, key, obj, out, ttl)
+	return told(s.of(ctx).Create(ctx, key, obj, out, ttl))
 }
 
 func (s staged) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
@@ -193,7 +200,7 @@ func (s staged) Delete(ctx context.Context, key string, out runtime.Object, prec
 	if stage.From(ctx) != nil {
 		cached = nil
 	}
-	return s.of(ctx).Delete(ctx, key, out, preconditions, validate, cached, opts)
+	return told(s.of(ctx).Delete(ctx, key, out, preconditions, validate, cached, opts))
 }
 
 func (s staged) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
@@ -202,12 +209,14 @@ func (s staged) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	if stage.From(ctx) != nil {
 		cached = nil
 	}
-	return s.of(ctx).GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached)
+	return told(s.of(ctx).GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached))
 }
 
 func (s staged) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
-	return s.of(ctx).Get(ctx, key, opts, out)
+	return told(s.of(ctx).Get(ctx, key, opts, out))
 }
+
+var errNoLists = apierrors.NewBadRequest("a transaction can neither list nor watch")
 
 func (s staged) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	if stage.From(ctx) != nil {
