@@ -19,7 +19,6 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/notify"
 	"github.com/xbernetes/xbernetes/internal/notify/snsnotify"
-	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/replica"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 	"github.com/xbernetes/xbernetes/internal/usage"
@@ -58,13 +57,12 @@ func registerEtcdFiles(a *etcdapi.Address, fs *pflag.FlagSet, prefix string) {
 
 // engine is a journal with a replica and the etcd API over it.
 type engine struct {
-	journal   string // its URL
-	log       *slog.Logger
-	store     openJournal
-	replica   *replica.Replica
-	api       *etcdapi.Server
-	woken     *notify.Woken // by notifications; nil: the journal is polled
-	inProcess *pipe.Listener
+	journal string // its URL
+	log     *slog.Logger
+	store   openJournal
+	replica *replica.Replica
+	api     *etcdapi.Server
+	woken   *notify.Woken // by notifications; nil: the journal is polled
 
 	lis *etcdapi.Listener // of --etcd-listen, or nil
 
@@ -93,7 +91,7 @@ func openEngine(ctx context.Context, f *engineFlags, log *slog.Logger) (*engine,
 			return nil, err
 		}
 	}
-	e := &engine{journal: f.journal, name: f.name, account: f.account, log: log, inProcess: etcdapi.ListenInProcess()}
+	e := &engine{journal: f.journal, name: f.name, account: f.account, log: log}
 	cfg := etcdapi.Config{Logger: log, SessionReads: f.reads == "session"}
 	var err error
 	if f.etcd.Host != "" {
@@ -195,7 +193,6 @@ func (e *engine) run(ctx context.Context) error {
 	go func() { replicaEnded <- e.replica.Run(below) }()
 
 	g, above := errgroup.WithContext(ctx)
-	g.Go(func() error { return e.api.Serve(above, e.inProcess) })
 	if e.lis != nil {
 		g.Go(func() error { return e.api.ServeAt(above, e.lis) })
 	}

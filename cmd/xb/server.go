@@ -96,7 +96,7 @@ func (f *serverFlags) run(ctx context.Context, out io.Writer, log *slog.Logger) 
 	}
 	legacyregistry.Registerer().MustRegister(e.collector()) // what /metrics of the Kubernetes API serves
 	api, err := controlplane.New(controlplane.Config{
-		Etcd:         controlplane.Endpoint{Dial: e.inProcess.Dial, Away: e.away},
+		Etcd:         controlplane.Endpoint{InProcess: e.api.InProcess(), Away: e.away},
 		DataDir:      f.dataDir,
 		Listen:       f.listen,
 		AdvertiseURL: f.advertise,

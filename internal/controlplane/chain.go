@@ -18,6 +18,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -89,6 +90,8 @@ func newChain(cfg Config, p parts) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Configuring sets upstream's.
+	metrics.SetStorageMonitorGetter(func() ([]metrics.Monitor, error) { return []metrics.Monitor{sizeOf{p.etcd}}, nil })
 	for _, getter := range []*genericregistry.RESTOptionsGetter{
 		&l.native.Generic.RESTOptionsGetter, &l.extensions.GenericConfig.RESTOptionsGetter,
 		&l.extensions.ExtraConfig.CRDRESTOptionsGetter, &l.aggregator.GenericConfig.RESTOptionsGetter,

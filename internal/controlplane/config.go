@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,20 +10,23 @@ import (
 	"os"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/xbernetes/xbernetes/internal/controlplane/election"
 	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
 )
 
 // Endpoint says where the etcd v3 API is served. Exactly one of Addresses and
-// Dial is set.
+// InProcess is set.
 type Endpoint struct {
 	// Addresses are etcd URLs: http://host:port, https://host:port, unix:///path.
 	Addresses []string
 	// CAFile, CertFile and KeyFile are PEM files for https addresses.
 	CAFile, CertFile, KeyFile string
-	// Dial connects to an etcd API in this process. It is called once for every
-	// client that the API server opens, hundreds of times, and concurrently.
-	Dial func(ctx context.Context) (net.Conn, error)
+	// InProcess are the options with which clients of gRPC reach an etcd API in this
+	// process, whatever address they are given. The API server opens hundreds of
+	// clients with them. Away is required then.
+	InProcess []grpc.DialOption
 	// Away returns why the store behind the endpoint does not answer, and nil if it
 	// does. Readiness asks it often, so it must not wait. If Away is nil, readiness
 	// probes the endpoint.
@@ -170,8 +172,11 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 func (c Config) check() error {
-	if (len(c.Etcd.Addresses) == 0) == (c.Etcd.Dial == nil) {
-		return errors.New("set exactly one of the etcd addresses and the in-process etcd dialer")
+	if (len(c.Etcd.Addresses) == 0) == (len(c.Etcd.InProcess) == 0) {
+		return errors.New("set exactly one of the etcd addresses and the way to an etcd API in this process")
+	}
+	if len(c.Etcd.InProcess) > 0 && c.Etcd.Away == nil {
+		return errors.New("an etcd API in this process has no address to probe: set what tells that its store is away")
 	}
 	if c.DataDir == "" {
 		return errors.New("no data directory: set one, it keeps this server's CA and keys")

@@ -20,6 +20,7 @@ import (
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -353,16 +354,19 @@ resources:
 	}
 }
 
-// A server runs in this process, on a dialer instead of an address.
+// A server runs in this process, on a way to its store instead of an address.
 func TestInProcess(t *testing.T) {
 	addr := strings.TrimPrefix(testEtcd(t, "127.0.0.1:0"), "http://")
 	var dialed sync.Map
 	var log bytes.Buffer
 	s, err := New(Config{
-		Etcd: Endpoint{Dial: func(ctx context.Context) (net.Conn, error) {
-			dialed.Store("yes", true)
-			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-		}},
+		Etcd: Endpoint{
+			InProcess: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				dialed.Store("yes", true)
+				return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+			})},
+			Away: func() error { return nil },
+		},
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", ServerID: "inside", ContextName: "mine",
 		Kubeconfig: filepath.Join(t.TempDir(), "sub", "config"),
 		Logger:     slog.New(slog.NewTextHandler(&lockedWriter{w: &log}, nil)),

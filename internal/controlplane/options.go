@@ -81,6 +81,7 @@ func serverOptions(ctx context.Context, cfg Config, p parts) (options.CompletedO
 func setStore(o *options.Options, cfg Config) {
 	o.Etcd.StorageConfig.Prefix = cfg.Etcd.Prefix
 	o.Etcd.StorageConfig.Transport = cfg.Etcd.transport()
+	o.Etcd.SkipHealthEndpoints = cfg.Etcd.Away != nil // package away has its own
 	o.Etcd.EncryptionProviderConfigFilepath = cfg.Options.EncryptionProviderConfig
 	o.Etcd.EncryptionProviderConfigAutomaticReload = cfg.Options.EncryptionProviderConfig != ""
 	o.Etcd.StorageConfig.CountMetricPollPeriod = cfg.Options.StorageCountPeriod

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -141,7 +142,7 @@ func (s *Server) open(ctx context.Context) error {
 	self := roster.Member{CA: id.CA.CertPEM, ServiceAccountKeys: [][]byte{id.ServiceAccountPub}}
 	opener := &storage.Opener{Client: s.cfg.Etcd.client}
 	defer opener.Close() //nolint:errcheck // nothing is lost
-	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}, storage: opener, transactions: transaction.New(etcd)}
+	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}, storage: opener, transactions: transaction.New(etcd), etcd: etcd}
 	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
 		return err
 	}
@@ -167,6 +168,7 @@ type parts struct {
 	tokens       *tokenGetter
 	storage      *storage.Opener
 	transactions *transaction.Server
+	etcd         *clientv3.Client // for what is no kind
 	opts         options.CompletedOptions
 }
 

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -29,8 +29,9 @@ func TestConfigIsChecked(t *testing.T) {
 		want   string // in the error; none when empty
 	}{
 		"good":           {func(*Config) {}, ""},
+		"no probe":       {func(c *Config) { c.Etcd = Endpoint{InProcess: []grpc.DialOption{grpc.EmptyDialOption{}}} }, "no address to probe"},
 		"no store":       {func(c *Config) { c.Etcd = Endpoint{} }, "exactly one"},
-		"two stores":     {func(c *Config) { c.Etcd.Dial = func(context.Context) (net.Conn, error) { return nil, nil } }, "exactly one"},
+		"two stores":     {func(c *Config) { c.Etcd.InProcess = []grpc.DialOption{grpc.EmptyDialOption{}} }, "exactly one"},
 		"no directory":   {func(c *Config) { c.DataDir = "" }, "no data directory"},
 		"listen":         {func(c *Config) { c.Listen = "6443" }, `"6443"`},
 		"advertise":      {func(c *Config) { c.AdvertiseURL = "http://x" }, "https://host:port"},

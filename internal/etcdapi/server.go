@@ -40,7 +40,6 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi/wire"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
-	"github.com/xbernetes/xbernetes/internal/pipe"
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
@@ -132,11 +131,7 @@ func (s *Server) serve(ctx context.Context, lis net.Listener, creds credentials.
 		lis.Close()
 		return nil
 	}
-	opts := serverOptions(creds)
-	if _, ok := lis.(*pipe.Listener); ok {
-		opts = append(opts, grpc.ReadBufferSize(inProcessRead))
-	}
-	g := grpc.NewServer(opts...)
+	g := grpc.NewServer(serverOptions(creds)...)
 	s.register(g, ctx.Done())
 	healthy := health.NewServer()
 	healthpb.RegisterHealthServer(g, healthy)
