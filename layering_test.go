@@ -119,6 +119,7 @@ var rules = []rule{
 	{"internal/controlplane/away", "translates errors, and asks no store", nil,
 		[]string{apimachinery, apiserver, clientGo, "go.etcd.io/etcd/api/v3/...", "google.golang.org/..."}},
 	{"internal/controlplane/bootstrap", "is told which roles there are", []string{"internal/backoff"}, []string{kubeAPI, apimachinery, clientGo, "k8s.io/component-helpers/...", "golang.org/x/sync/..."}},
+	{"internal/controlplane/clientcert", "remembers what certificates say, of whichever CAs", nil, []string{apiserver, "k8s.io/utils/lru"}},
 	{"internal/controlplane/controllers", "reaches the store through the API alone", []string{"internal/controlplane/aggregation", "internal/controlplane/election", "internal/controlplane/identity", "internal/controlplane/roster"}, every},
 	{"internal/controlplane/election", "picks a server for any work", nil, []string{kubeAPI, apimachinery, clientGo}},
 	{"internal/controlplane/etcdlog", "comes before all of Kubernetes", nil, []string{"go.etcd.io/etcd/client/pkg/v3/logutil"}},

@@ -41,6 +41,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/controlplane/aggregation"
 	"github.com/xbernetes/xbernetes/internal/controlplane/away"
 	"github.com/xbernetes/xbernetes/internal/controlplane/bootstrap"
+	"github.com/xbernetes/xbernetes/internal/controlplane/clientcert"
 	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
 	"github.com/xbernetes/xbernetes/internal/controlplane/transaction"
 )
@@ -76,6 +77,8 @@ func newChain(cfg Config, p parts) (*chain, error) {
 		return nil, fmt.Errorf("configure API server: %w", err)
 	}
 	adjust(generic, p.id)
+	auth := &generic.Authentication
+	auth.Authenticator = clientcert.New(auth.Authenticator, clientCAs{p.roster}, auth.RequestHeaderConfig.CAContentProvider)
 	if cfg.Etcd.Away != nil {
 		away.Check(generic, cfg.Etcd.Away)
 	}
