@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/xbernetes/xbernetes/internal/collector"
 	"github.com/xbernetes/xbernetes/internal/controlplane"
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 	"github.com/xbernetes/xbernetes/internal/usage"
@@ -150,10 +151,7 @@ func serve(ctx context.Context, e *engine, api *controlplane.Server, ready func(
 		select {
 		case <-api.Ready():
 			ready()
-			// Starting takes memory that running does not.
-			give := time.AfterFunc(settled, debug.FreeOSMemory)
-			defer give.Stop()
-			<-above.Done()
+			tendMemory(above)
 		case <-above.Done():
 		}
 	}()
@@ -170,6 +168,17 @@ func serve(ctx context.Context, e *engine, api *controlplane.Server, ready func(
 		return cause
 	}
 	return err
+}
+
+// tendMemory gives back what starting took and running does not need, and then paces
+// the collector, until ctx ends.
+func tendMemory(ctx context.Context) {
+	select {
+	case <-time.After(settled):
+		debug.FreeOSMemory()
+		collector.Run(ctx)
+	case <-ctx.Done():
+	}
 }
 
 func canListen(addr string) error {
