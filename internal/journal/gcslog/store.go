@@ -20,10 +20,6 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal/objectlog/bucket"
 )
 
-// idleConns is how many connections to the store are kept open for later
-// requests: room for those that a caller sends at once.
-const idleConns = 128
-
 // store is the part of a bucket below one prefix. It implements bucket.Store.
 // The SDK repeats no request unless WithRetry is called, and nobody does.
 type store struct {
@@ -41,15 +37,7 @@ func open(ctx context.Context, cfg Config) (*store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	conns := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		MaxIdleConns:        2 * idleConns,
-		MaxIdleConnsPerHost: idleConns,
-		IdleConnTimeout:     90 * time.Second,
-		TLSHandshakeTimeout: 10 * time.Second,
-		DisableCompression:  true, // so that an answer says how long it is
-		ForceAttemptHTTP2:   true,
-	}
+	conns := bucket.Connections()
 	var trip http.RoundTripper = bucket.OnlyStores{RoundTripper: conns, Lacks: lacks}
 	if !cfg.Anonymous {
 		// The context outlives this call: tokens are fetched later, too.
@@ -59,7 +47,7 @@ func open(ctx context.Context, cfg Config) (*store, error) {
 		}
 		trip = signed
 	}
-	options := []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: trip, CheckRedirect: noRedirect})}
+	options := []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: trip, CheckRedirect: bucket.NoRedirect})}
 	if cfg.Endpoint != "" {
 		options = append(options, option.WithEndpoint(strings.TrimSuffix(cfg.Endpoint, "/")+"/storage/v1/"))
 	}
@@ -69,8 +57,6 @@ func open(ctx context.Context, cfg Config) (*store, error) {
 	}
 	return &store{cfg, bucket.Timeout(cfg.RequestTimeout), service.Objects, conns}, nil
 }
-
-func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // lacks says what a success lacks that the store always sends.
 func lacks(r *http.Request, resp *http.Response) string {
@@ -122,7 +108,7 @@ func (s *store) upload(ctx context.Context, name string, body []byte, create boo
 	if err != nil {
 		return at, s.answered(ctx, err)
 	}
-	return date(got.Header), nil
+	return bucket.Date(got.Header), nil
 }
 
 // Get implements bucket.Store, by one download.
@@ -139,7 +125,7 @@ func (s *store) Get(ctx context.Context, name string, most int64) (data []byte, 
 	if err != nil && !errors.Is(err, bucket.ErrTooLong) {
 		err = s.answered(ctx, err)
 	}
-	return data, date(resp.Header), err
+	return data, bucket.Date(resp.Header), err
 }
 
 // Exists implements bucket.Store, by one request for the object's metadata.
@@ -180,7 +166,7 @@ func (s *store) List(ctx context.Context, prefix, start, next string) (bucket.Pa
 	if err != nil {
 		return bucket.Page{}, s.answered(ctx, err)
 	}
-	page := bucket.Page{At: date(got.Header), Next: got.NextPageToken, Objects: make([]bucket.Object, len(got.Items))}
+	page := bucket.Page{At: bucket.Date(got.Header), Next: got.NextPageToken, Objects: make([]bucket.Object, len(got.Items))}
 	for i, object := range got.Items {
 		created, err := time.Parse(time.RFC3339, object.TimeCreated)
 		if err != nil {
@@ -191,21 +177,12 @@ func (s *store) List(ctx context.Context, prefix, start, next string) (bucket.Pa
 	return page, nil
 }
 
-// date is the Date header of an answer: the store's own time. Zero if there was
-// none.
-func date(header http.Header) time.Time {
-	at, err := http.ParseTime(header.Get("Date"))
-	if err != nil {
-		return time.Time{}
-	}
-	return at
-}
-
-// dateOfError is date for an answer that is an error.
+// dateOfError is when the store answered with an error, by its own clock. Zero if it did
+// not say.
 func dateOfError(err error) time.Time {
 	var answer *googleapi.Error
 	if !errors.As(err, &answer) {
 		return time.Time{}
 	}
-	return date(answer.Header)
+	return bucket.Date(answer.Header)
 }
