@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/azurelog"
 	"github.com/xbernetes/xbernetes/internal/journal/filelog"
 	"github.com/xbernetes/xbernetes/internal/journal/gcslog"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
@@ -84,6 +85,19 @@ var drivers = []driver{
 		},
 		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
 			return openGCS(ctx, u, log, true)
+		},
+	},
+	{
+		scheme: "azblob", form: "azblob://ACCOUNT/CONTAINER/PREFIX", more: "?endpoint=…&anonymous=…", remote: true,
+		check: func(u *url.URL) error {
+			_, err := azurelog.ParseURL(u)
+			return err
+		},
+		open: func(ctx context.Context, u *url.URL, opts openOptions) (journal.Store, error) {
+			return openAzure(ctx, u, opts.log, false)
+		},
+		openReadOnly: func(ctx context.Context, u *url.URL, log *slog.Logger) (journal.Store, error) {
+			return openAzure(ctx, u, log, true)
 		},
 	},
 	{
@@ -169,6 +183,15 @@ func openGCS(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (
 	}
 	cfg.Logger, cfg.ReadOnly = log, readOnly
 	return gcslog.Open(ctx, cfg)
+}
+
+func openAzure(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (journal.Store, error) {
+	cfg, err := azurelog.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Logger, cfg.ReadOnly = log, readOnly
+	return azurelog.Open(ctx, cfg)
 }
 
 func openSQL(ctx context.Context, u *url.URL, log *slog.Logger, readOnly bool) (journal.Store, error) {
