@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -23,6 +24,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -80,11 +82,17 @@ func TestUnreadAnswersHoldNoPlaces(t *testing.T) {
 		begin func(t *testing.T, s *server, path, token string) (finished func() bool)
 	}{{"HTTP/1.1", unreadLists}, {"HTTP/2", unreadStreams}} {
 		t.Run(attack.name, func(t *testing.T) {
+			waited := make(chan error, 1)
+			go func() { // while the attack begins: on a slow machine the first lists are over by its end
+				waited <- wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+					metrics, err := s.client.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+					return waiting.Match(metrics), err
+				})
+			}()
 			finished := attack.begin(t, s, path, eve)
-			until(t, "lists wait for seats that others hold", func(ctx context.Context) (bool, error) {
-				metrics, err := s.client.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-				return waiting.Match(metrics), err
-			})
+			if err := <-waited; err != nil {
+				t.Fatalf("waiting until lists wait for seats that others hold: %v", err)
+			}
 			for range 3 {
 				err := client.CoreV1().RESTClient().Post().Namespace(ns).Resource("configmaps").MaxRetries(0).
 					Body(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "meanwhile-"}}).Do(t.Context()).Error()

@@ -13,6 +13,7 @@ import (
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/group"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -66,19 +67,21 @@ type chain struct {
 func newChain(cfg Config, p parts) (*chain, error) {
 	kinds := upstream.DefaultGenericAPIResourceConfigSource()
 	kinds.EnableVersions(storagemigrationv1.SchemeGroupVersion) // upstream has it, and leaves it off
-	group, err := newTransactionGroup(p.transactions)
+	changes, err := newTransactionGroup(p.transactions)
 	if err != nil {
 		return nil, err
 	}
 	generic, informers, storage, err := apiserver.BuildGenericConfig(p.opts,
-		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme, group.scheme},
-		kinds, group.definitions, nil)
+		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme, changes.scheme},
+		kinds, changes.definitions, nil)
 	if err != nil {
 		return nil, fmt.Errorf("configure API server: %w", err)
 	}
 	adjust(generic, p.id)
 	auth := &generic.Authentication
-	auth.Authenticator = clientcert.New(auth.Authenticator, clientCAs{p.roster}, auth.RequestHeaderConfig.CAContentProvider)
+	// Upstream adds the group of all who are known within its own authenticators.
+	auth.Authenticator = group.NewAuthenticatedGroupAdder(
+		clientcert.New(auth.Authenticator, clientCAs{p.roster}, auth.RequestHeaderConfig.CAContentProvider))
 	if cfg.Etcd.Away != nil {
 		away.Check(generic, cfg.Etcd.Away)
 	}
@@ -102,7 +105,7 @@ func newChain(cfg Config, p parts) (*chain, error) {
 		*getter = away.Options(p.storage.Options(*getter))
 	}
 	limit(&l.aggregator.GenericConfig.Config, cfg.Options.MaxWatches)
-	server, definitions, err := l.link(client, group.info, cfg.Logger)
+	server, definitions, err := l.link(client, changes.info, cfg.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/controlplane/controllers"
 	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
 	"github.com/xbernetes/xbernetes/internal/controlplane/roster"
+	"github.com/xbernetes/xbernetes/internal/controlplane/stage"
 	"github.com/xbernetes/xbernetes/internal/controlplane/storage"
 	"github.com/xbernetes/xbernetes/internal/controlplane/transaction"
 	"github.com/xbernetes/xbernetes/internal/kubeconfig"
@@ -140,9 +141,10 @@ func (s *Server) open(ctx context.Context) error {
 	defer etcd.Close() //nolint:errcheck // nothing is lost
 
 	self := roster.Member{CA: id.CA.CertPEM, ServiceAccountKeys: [][]byte{id.ServiceAccountPub}}
-	opener := &storage.Opener{Client: s.cfg.Etcd.client}
+	store := stage.Store{KV: etcd.KV, Apart: s.cfg.Etcd.InProcess != nil}
+	opener := &storage.Opener{Client: s.cfg.Etcd.client, Store: store}
 	defer opener.Close() //nolint:errcheck // nothing is lost
-	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}, storage: opener, transactions: transaction.New(etcd), etcd: etcd}
+	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}, storage: opener, transactions: transaction.New(store, etcd.Lease), etcd: etcd}
 	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
 		return err
 	}

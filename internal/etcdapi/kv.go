@@ -168,9 +168,12 @@ func (s *service) txn(ctx context.Context, q *wire.TxnRequest) (any, error) {
 	}
 	var res mvcc.Result
 	var err error
-	if q.Request.ReadOnly() {
+	switch {
+	case q.Request.ReadOnly():
 		res, err = s.readTxn(ctx, q)
-	} else {
+	case isApart(&q.Request):
+		res, err = s.proposeApart(ctx, &q.Request, q.Size)
+	default:
 		res, err = s.propose(ctx, &q.Request, q.Size)
 	}
 	if err != nil {

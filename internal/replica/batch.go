@@ -37,9 +37,9 @@ func (b *batch) filler() bool { return b.number == 0 }
 // depends on the slot.
 func (b *batch) encode(h record.Header, compressFrom int) {
 	if b.body == nil {
-		reqs := make([]*mvcc.Request, len(b.proposals))
-		for i, p := range b.proposals {
-			reqs[i] = p.req
+		reqs := make([]*mvcc.Request, 0, len(b.proposals))
+		for _, p := range b.proposals {
+			reqs = append(reqs, p.reqs...)
 		}
 		b.body = mvcc.AppendRequests(nil, reqs)
 	}
@@ -51,9 +51,11 @@ func (b *batch) encode(h record.Header, compressFrom int) {
 
 // requests returns the batch's requests, as decoding its record would give them.
 func (b *batch) requests() []mvcc.Request {
-	reqs := make([]mvcc.Request, len(b.proposals))
-	for i, p := range b.proposals {
-		reqs[i] = *p.req
+	reqs := make([]mvcc.Request, 0, len(b.proposals))
+	for _, p := range b.proposals {
+		for _, r := range p.reqs {
+			reqs = append(reqs, *r)
+		}
 	}
 	return reqs
 }
@@ -71,7 +73,7 @@ func (b *batch) asked(now time.Time, timeout time.Duration) time.Time {
 func (b *batch) expire(now time.Time) {
 	for _, p := range b.proposals {
 		if !now.Before(p.until) {
-			p.resolve(mvcc.Result{}, ErrUnknown)
+			p.resolve(nil, ErrUnknown)
 		}
 	}
 }
@@ -79,16 +81,26 @@ func (b *batch) expire(now time.Time) {
 // resolve tells every proposer the outcome. If there are no results, the first copy that
 // was applied was void. That should not happen; if it does, the outcome is unknown.
 func (b *batch) resolve(results []mvcc.Result, err error) {
-	if err == nil && len(results) != len(b.proposals) {
+	if err == nil && len(results) != b.length() {
 		err = ErrUnknown
 	}
-	for i, p := range b.proposals {
-		var res mvcc.Result
-		if err == nil {
-			res = results[i]
+	for _, p := range b.proposals {
+		if err != nil {
+			p.resolve(nil, err)
+			continue
 		}
-		p.resolve(res, err)
+		p.resolve(results[:len(p.reqs)], nil)
+		results = results[len(p.reqs):]
 	}
+}
+
+// length returns how many requests the batch holds.
+func (b *batch) length() int {
+	n := 0
+	for _, p := range b.proposals {
+		n += len(p.reqs)
+	}
+	return n
 }
 
 // count counts that the batch is launched, perhaps again.
@@ -98,7 +110,7 @@ func (b *batch) count(counts *stats.Replica, again bool) {
 	case again:
 		counts.Again.Add(1)
 	default:
-		counts.BatchRequests.Observe(uint64(len(b.proposals)))
+		counts.BatchRequests.Observe(uint64(b.length()))
 		counts.BatchBytes.Observe(uint64(len(b.rec)))
 	}
 }

@@ -317,7 +317,7 @@ func (l *loop) onTick(now time.Time) {
 	l.window.expire(now)
 	for _, req := range l.leases.Expired(l.state, now) {
 		// Nobody waits for it: an expiry that is lost is proposed again.
-		if _, err := l.queue.add(req, l.maxBatch(), now.Add(l.cfg.Timeout)); err != nil {
+		if _, err := l.queue.add(l.maxBatch(), now.Add(l.cfg.Timeout), req); err != nil {
 			break
 		}
 		l.counts.Expiries.Add(1)

@@ -11,15 +11,16 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// proposal is one request on its way. It is queued, and then either claimed for a
-// batch or abandoned, never both. A request that was abandoned never happens.
+// proposal is requests on their way, most often one. It is queued, and then either
+// claimed for a batch or abandoned, never both. Requests that were abandoned never happen.
+// Those of one proposal are in the same batch, with no other between them.
 type proposal struct {
-	req      *mvcc.Request
-	size     int           // the request's weight; its wire form is not longer
+	reqs     []*mvcc.Request
+	size     int           // the requests' weight; their wire form is not longer
 	state    atomic.Uint32 // queued, claimed or abandoned
 	until    time.Time     // when its caller stops waiting
-	done     chan struct{} // closed once res and err are set
-	res      mvcc.Result
+	done     chan struct{} // closed once results and err are set
+	results  []mvcc.Result // one for each request, unless err is set
 	err      error
 	resolved bool // done is closed; only the loop reads and writes it
 }
@@ -30,14 +31,14 @@ const (
 	abandoned
 )
 
-func (p *proposal) outcome() (mvcc.Result, error) { return p.res, p.err }
+func (p *proposal) outcome() ([]mvcc.Result, error) { return p.results, p.err }
 
 // resolve gives the proposal its outcome, if it has none yet. Only the loop calls it.
-func (p *proposal) resolve(res mvcc.Result, err error) {
+func (p *proposal) resolve(results []mvcc.Result, err error) {
 	if p.resolved {
 		return
 	}
-	p.res, p.err, p.resolved = res, err, true
+	p.results, p.err, p.resolved = results, err, true
 	close(p.done)
 }
 
@@ -46,15 +47,15 @@ func (p *proposal) resolve(res mvcc.Result, err error) {
 func (p *proposal) withdraw() bool { return p.state.CompareAndSwap(queued, abandoned) }
 
 // abandon ends its caller's wait, because of cause, and returns what the caller is told.
-func (p *proposal) abandon(cause error) (mvcc.Result, error) {
+func (p *proposal) abandon(cause error) ([]mvcc.Result, error) {
 	if p.withdraw() {
-		return mvcc.Result{}, errors.Join(ErrUnavailable, cause)
+		return nil, errors.Join(ErrUnavailable, cause)
 	}
 	select {
 	case <-p.done: // its outcome came just now
 		return p.outcome()
 	default:
-		return mvcc.Result{}, errors.Join(ErrUnknown, cause)
+		return nil, errors.Join(ErrUnknown, cause)
 	}
 }
 
@@ -82,11 +83,14 @@ func (q *queue) length() (proposals, bytes int) {
 	return len(q.items), q.bytes
 }
 
-// add queues a request whose caller waits until then. limit is the greatest weight of a
+// add queues requests whose caller waits until then. limit is the greatest weight of a
 // batch. The error wraps ErrTooLarge, ErrStopped or ErrBusy.
-func (q *queue) add(req *mvcc.Request, limit int, until time.Time) (*proposal, error) {
-	p := &proposal{req: req, size: req.Weight(), until: until, done: make(chan struct{})}
-	if p.size > limit {
+func (q *queue) add(limit int, until time.Time, reqs ...*mvcc.Request) (*proposal, error) {
+	p := &proposal{reqs: reqs, until: until, done: make(chan struct{})}
+	for _, r := range reqs {
+		p.size += r.Weight()
+	}
+	if p.size > limit || len(reqs) > mvcc.MaxBatchRequests {
 		return nil, fmt.Errorf("%d bytes, at most %d: %w", p.size, limit, ErrTooLarge)
 	}
 	q.mu.Lock()
@@ -111,11 +115,12 @@ func (q *queue) add(req *mvcc.Request, limit int, until time.Time) (*proposal, e
 func (q *queue) take(limit int) []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	size, n := 0, 0
+	size, requests, n := 0, 0, 0
 	var taken []*proposal
 	for _, p := range q.items {
 		if p.state.Load() == queued {
-			if size += p.size; size > limit || len(taken) == mvcc.MaxBatchRequests {
+			size, requests = size+p.size, requests+len(p.reqs)
+			if size > limit || requests > mvcc.MaxBatchRequests {
 				break
 			}
 			if p.state.CompareAndSwap(queued, claimed) {
@@ -146,7 +151,7 @@ func (q *queue) expire(now time.Time, all bool) {
 			return false
 		}
 		if p.withdraw() {
-			p.resolve(mvcc.Result{}, err)
+			p.resolve(nil, err)
 		}
 		q.bytes -= p.size
 		return true

@@ -16,7 +16,7 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 	large := &mvcc.Request{Kind: mvcc.Txn, Then: []mvcc.Op{{Kind: mvcc.OpPut, Range: mvcc.KeyRange{Key: "k"}, Value: make([]byte, 3<<19)}}}
 	fill := func() (n int) {
 		for ; n <= maxQueued; n++ {
-			if _, err := q.add(large, mvcc.MaxBatchWeight, time.Now().Add(time.Hour)); err != nil {
+			if _, err := q.add(mvcc.MaxBatchWeight, time.Now().Add(time.Hour), large); err != nil {
 				if !errors.Is(err, ErrBusy) {
 					t.Fatal(err)
 				}
@@ -34,7 +34,7 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 		t.Errorf("%d were taken, and there is not room for as many", got)
 	}
 	for range 3 {
-		p, err := q.add(&mvcc.Request{Kind: mvcc.Compact}, mvcc.MaxBatchWeight, time.Now().Add(time.Hour))
+		p, err := q.add(mvcc.MaxBatchWeight, time.Now().Add(time.Hour), &mvcc.Request{Kind: mvcc.Compact})
 		if err == nil { // what is small fits a little longer; it, too, gives its room back
 			_, _ = p.abandon(errors.New("gone"))
 		}
@@ -51,7 +51,7 @@ func TestAbandon(t *testing.T) {
 	var q queue
 	q.init()
 	add := func() *proposal {
-		p, err := q.add(&mvcc.Request{Kind: mvcc.Compact}, mvcc.MaxBatchWeight, time.Now().Add(time.Hour))
+		p, err := q.add(mvcc.MaxBatchWeight, time.Now().Add(time.Hour), &mvcc.Request{Kind: mvcc.Compact})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -195,9 +195,34 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 // the error of ctx too; if the journal does not answer, the Outage. A request that the
 // state refuses has a result that says so, and no error here.
 func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, error) {
-	res, err := r.propose(ctx, req)
+	// A transaction that only reads is answered without a record. Which branch it
+	// takes must be found on the newest state, so it is asked twice.
+	if _, ok := r.View().Answer(req); ok {
+		v, err := r.Linearizable(ctx)
+		if err != nil {
+			err = errors.Join(ErrUnavailable, err)
+			r.count(err)
+			return mvcc.Result{}, err
+		}
+		if res, ok := v.Answer(req); ok {
+			r.count(nil)
+			return res, nil
+		}
+	}
+	results, err := r.ProposeTogether(ctx, req)
+	if err != nil {
+		return mvcc.Result{}, err
+	}
+	return results[0], nil
+}
+
+// ProposeTogether carries out requests that are in one record of the journal, one right
+// after the other, and returns their results. No read, and no other request, sees the
+// state between two of them. Otherwise it is as Propose.
+func (r *Replica) ProposeTogether(ctx context.Context, reqs ...*mvcc.Request) ([]mvcc.Result, error) {
+	results, err := r.propose(ctx, reqs)
 	r.count(err)
-	return res, err
+	return results, err
 }
 
 // count counts a request, by what its caller is told.
@@ -216,31 +241,20 @@ func (r *Replica) count(err error) {
 	}
 }
 
-func (r *Replica) propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, error) {
-	// A transaction that only reads is answered without a record. Which branch it
-	// takes must be found on the newest state, so it is asked twice.
-	if _, ok := r.View().Answer(req); ok {
-		v, err := r.Linearizable(ctx)
-		if err != nil {
-			return mvcc.Result{}, errors.Join(ErrUnavailable, err)
-		}
-		if res, ok := v.Answer(req); ok {
-			return res, nil
-		}
-	}
+func (r *Replica) propose(ctx context.Context, reqs []*mvcc.Request) ([]mvcc.Result, error) {
 	known, outage := r.access.Writes().State()
 	if known != nil {
-		return mvcc.Result{}, because(r.access.Writes(), ErrUnavailable)
+		return nil, because(r.access.Writes(), ErrUnavailable)
 	}
-	p, err := r.queue.add(req, r.maxBatch(), time.Now().Add(r.cfg.Timeout))
+	p, err := r.queue.add(r.maxBatch(), time.Now().Add(r.cfg.Timeout), reqs...)
 	if err != nil {
-		return mvcc.Result{}, err
+		return nil, err
 	}
 	select {
 	case <-p.done: // also if its wait is over, or Run has ended
 	case <-outage:
 		if p.withdraw() {
-			return mvcc.Result{}, because(r.access.Writes(), ErrUnavailable)
+			return nil, because(r.access.Writes(), ErrUnavailable)
 		}
 		// It is on its way: its outcome is not known before it comes, or ctx ends.
 		select {
@@ -251,8 +265,8 @@ func (r *Replica) propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, 
 	case <-ctx.Done():
 		return p.abandon(ctx.Err())
 	}
-	res, err := p.outcome()
-	return res, because(r.access.Writes(), err)
+	results, err := p.outcome()
+	return results, because(r.access.Writes(), err)
 }
 
 // Outage says which journal does not answer, since when, and why. Errors wrap it beside

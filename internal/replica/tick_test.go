@@ -24,7 +24,7 @@ func TestTickWithAFullQueue(t *testing.T) {
 	now = now.Add(time.Hour)
 	var waiting []*proposal
 	for {
-		p, err := r.queue.add(&mvcc.Request{Kind: mvcc.Compact, Revision: 1}, r.maxBatch(), now)
+		p, err := r.queue.add(r.maxBatch(), now, &mvcc.Request{Kind: mvcc.Compact, Revision: 1})
 		if errors.Is(err, ErrBusy) {
 			break
 		}
@@ -57,7 +57,7 @@ func (unlistable) ListBlobs(context.Context, string) ([]string, error) {
 // started is told.
 func TestProposeBeforeTheStart(t *testing.T) {
 	r := New(Config{Store: unlistable{memlog.New(memlog.Options{}).Open()}, Notifier: notify.NewPolling(time.Hour, time.Hour), Logger: slog.New(slog.DiscardHandler)})
-	p, err := r.queue.add(&mvcc.Request{Kind: mvcc.Compact, Revision: 1}, r.maxBatch(), time.Now().Add(time.Hour))
+	p, err := r.queue.add(r.maxBatch(), time.Now().Add(time.Hour), &mvcc.Request{Kind: mvcc.Compact, Revision: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -162,7 +162,7 @@ func TestFillersTakeNoNumber(t *testing.T) {
 	l := &loop{Replica: &Replica{info: journal.Info{MaxRecord: 1 << 20}}, window: newWindow(0)}
 	l.queue.init()
 	send(&l.window, l.window.create(nil), 1)
-	if _, err := l.queue.add(&mvcc.Request{}, l.maxBatch(), time.Time{}); err != nil {
+	if _, err := l.queue.add(l.maxBatch(), time.Time{}, &mvcc.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	l.window.number = mvcc.BatchWindow

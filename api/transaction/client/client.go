@@ -7,6 +7,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -42,21 +43,36 @@ func New(config *rest.Config) (*Client, error) {
 	return &Client{r}, nil
 }
 
-// again is how long Do waits before it asks for an answer that was lost.
+// again is how long Send waits before it asks for an answer that was lost.
 var again = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second}
 
 // Do carries out the operations together or not at all, and returns what was done. If
-// the answer is lost, it asks again, by an idempotency key, for some ten seconds. An
+// the answer is lost, it asks again, by an idempotency key, for some six seconds. An
 // error of apierrors.IsTimeout says that nobody knows whether the operations were
 // carried out; of other errors of the API, that none was.
 func (c *Client) Do(ctx context.Context, operations ...v1alpha1.Operation) (*v1alpha1.TransactionStatus, error) {
-	t := &v1alpha1.Transaction{Spec: v1alpha1.TransactionSpec{IdempotencyKey: rand.Text(), Operations: operations}}
+	done, err := c.Send(ctx, &v1alpha1.Transaction{Spec: v1alpha1.TransactionSpec{Operations: operations}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &done.Status, nil
+}
+
+// Send is as Do. It gives t an idempotency key if t has none.
+func (c *Client) Send(ctx context.Context, t *v1alpha1.Transaction, options metav1.CreateOptions) (*v1alpha1.Transaction, error) {
+	t = t.DeepCopy()
+	t.Spec.IdempotencyKey = cmp.Or(t.Spec.IdempotencyKey, rand.Text())
+	lost := false // an attempt may have been carried out, or may still be
 	for n := 0; ; n++ {
-		done, err := c.Create(ctx, t, metav1.CreateOptions{})
-		if err == nil {
-			return &done.Status, nil
-		}
-		if !lost(err) || n == len(again) {
+		done, err := c.Create(ctx, t, options)
+		lost = lost || err != nil && unknown(err)
+		switch {
+		case err == nil:
+			return done, nil
+		case n < len(again) && (unknown(err) || apierrors.IsServiceUnavailable(err)):
+		case lost && !unknown(err):
+			return nil, apierrors.NewTimeoutError(fmt.Sprintf("the answer to an attempt was lost, which may still be carried out; the last attempt was not: %v", err), 0)
+		default:
 			return nil, err
 		}
 		select {
@@ -67,10 +83,10 @@ func (c *Client) Do(ctx context.Context, operations ...v1alpha1.Operation) (*v1a
 	}
 }
 
-// lost says whether the outcome of a transaction is not known.
-func lost(err error) bool {
+// unknown says whether nobody knows whether a transaction was carried out.
+func unknown(err error) bool {
 	var status apierrors.APIStatus
-	return !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err)
+	return !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // Create sends t once, and returns it with its status.

@@ -137,8 +137,8 @@ type Preconditions struct {
 
 // TransactionStatus says what was done.
 type TransactionStatus struct {
-	// ResourceVersion is the one version at which all changes were made. Empty if
-	// nothing was changed, which a dry run never does.
+	// ResourceVersion is the version after the last change. The changed objects have
+	// versions of their own, which follow each other up to it. Empty after a dry run.
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	// Replayed says that an earlier request with the same idempotency key made the
@@ -155,7 +155,7 @@ type Result struct {
 	// Code is the HTTP status that the operation would have been answered with.
 	Code int32 `json:"code"`
 	// Object is what the operation would have been answered with: the object, or a
-	// Status. Its resourceVersion is that of the transaction, if it was changed.
+	// Status.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Object *runtime.RawExtension `json:"object,omitempty"`

@@ -55,7 +55,7 @@ func newBench(t *testing.T) bench {
 
 // begin starts a transaction, and returns the context of its requests.
 func (b bench) begin() (*stage.Txn, context.Context) {
-	t := stage.New(b.etcd.KV)
+	t := stage.New(stage.Store{KV: b.etcd.KV})
 	return t, stage.With(b.Context(), t)
 }
 

@@ -9,12 +9,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -37,6 +41,8 @@ type Opener struct {
 	// Client opens a client of the store. It is called once for each kind, and once
 	// for the compactor. Who calls it closes the client.
 	Client func() (*clientv3.Client, error)
+	// Store is where transactions are written.
+	Store stage.Store
 
 	once      sync.Once
 	err       error            // of the compactor's start
@@ -88,7 +94,7 @@ func (o *Opener) open(config *storagebackend.ConfigForResource, resourcePrefix s
 		return nil, nil, fmt.Errorf("open the storage of %s: %w", config.GroupResource, err)
 	}
 	if uncached[config.GroupResource] {
-		return staged{store, store}, closeStore, nil
+		return &staged{Interface: store, store: store, opener: o}, closeStore, nil
 	}
 	c, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage:             store,
@@ -109,7 +115,7 @@ func (o *Opener) open(config *storagebackend.ConfigForResource, resourcePrefix s
 		return nil, nil, fmt.Errorf("make the watch cache of %s: %w", config.GroupResource, err)
 	}
 	cached := cacher.NewCacheDelegator(c, store)
-	return staged{cached, store}, sync.OnceFunc(func() {
+	return &staged{Interface: cached, store: store, opener: o}, sync.OnceFunc(func() {
 		cached.Stop()
 		c.Stop()
 		closeStore()
@@ -173,28 +179,33 @@ func (o *Opener) compact(every time.Duration) (etcd3.Compactor, error) {
 type staged struct {
 	storage.Interface // for everybody else
 	store             storage.Interface
+	opener            *Opener
+	whole             atomic.Int64 // a revision that is known to be in the middle of no transaction
 }
 
-func (s staged) of(ctx context.Context) storage.Interface {
+func (s *staged) of(ctx context.Context) storage.Interface {
 	if stage.From(ctx) != nil {
 		return s.store
 	}
 	return s.Interface
 }
 
-// told says in the API's words what a transaction has no room for.
+// told says in the API's words what a transaction does not take.
 func told(err error) error {
-	if errors.Is(err, stage.ErrTooLarge) {
+	switch {
+	case errors.Is(err, stage.ErrTooLarge):
 		return apierrors.NewRequestEntityTooLargeError(err.Error())
+	case errors.Is(err, stage.ErrExpires):
+		return apierrors.NewBadRequest(err.Error())
 	}
 	return err
 }
 
-func (s staged) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+func (s *staged) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	return told(s.of(ctx).Create(ctx, key, obj, out, ttl))
 }
 
-func (s staged) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+func (s *staged) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions,
 ) error {
 	if stage.From(ctx) != nil {
@@ -203,7 +214,7 @@ func (s staged) Delete(ctx context.Context, key string, out runtime.Object, prec
 	return told(s.of(ctx).Delete(ctx, key, out, preconditions, validate, cached, opts))
 }
 
-func (s staged) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+func (s *staged) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
 	if stage.From(ctx) != nil {
@@ -212,20 +223,49 @@ func (s staged) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	return told(s.of(ctx).GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached))
 }
 
-func (s staged) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+func (s *staged) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	return told(s.of(ctx).Get(ctx, key, opts, out))
 }
 
 var errNoLists = apierrors.NewBadRequest("a transaction can neither list nor watch")
 
-func (s staged) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+// GetList never shows a part of a transaction: if the watch cache is just taking in the
+// events of one, the list comes from the store, which has all of them.
+func (s *staged) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	if stage.From(ctx) != nil {
 		return errNoLists
 	}
-	return s.Interface.GetList(ctx, key, opts, list)
+	if err := s.Interface.GetList(ctx, key, opts, list); err != nil || opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.Predicate.Continue != "" {
+		return err
+	}
+	middle, err := s.middle(ctx, list)
+	if err != nil || !middle { // a store that does not answer keeps nobody from the cache
+		return nil
+	}
+	if err := meta.SetList(list, nil); err != nil {
+		return err
+	}
+	return s.store.GetList(ctx, key, opts, list)
 }
 
-func (s staged) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+// middle says whether a list is as of the middle of a transaction.
+func (s *staged) middle(ctx context.Context, list runtime.Object) (bool, error) {
+	head, err := meta.ListAccessor(list)
+	if err != nil {
+		return false, err
+	}
+	revision, err := strconv.ParseInt(head.GetResourceVersion(), 10, 64)
+	if err != nil || revision == s.whole.Load() {
+		return false, err
+	}
+	middle, err := s.opener.Store.Middle(ctx, revision)
+	if err == nil && !middle {
+		s.whole.Store(revision)
+	}
+	return middle, err
+}
+
+func (s *staged) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	if stage.From(ctx) != nil {
 		return nil, errNoLists
 	}

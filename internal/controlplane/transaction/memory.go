@@ -36,16 +36,19 @@ type memory struct {
 	until time.Time // records may have this lease until then
 }
 
-// record is what is stored of one transaction. It holds names only: what an object
+// record is what is stored of one transaction. It is written with the first object, so
+// that the versions of what it wrote follow from that of the record. It holds names only: what an object
 // holds may have to be encrypted.
 type record struct {
 	Digest  string  `json:"digest"` // of the operations
+	Last    int64   `json:"last"`   // the offset of the last write
 	Results []named `json:"results"`
 }
 
 // named is the result of an operation without the object.
 type named struct {
-	Code int32 `json:"code"`
+	Code   int32  `json:"code"`
+	Offset *int64 `json:"offset,omitempty"` // of the object's version; nil: it was not changed
 	metav1.PartialObjectMetadata
 }
 
@@ -81,9 +84,12 @@ func (m *memory) recall(ctx context.Context, t *stage.Txn, o order) (*v1alpha1.T
 		return nil, apierrors.NewConflict(v1alpha1.GroupVersion().WithResource("transactions").GroupResource(), "",
 			fmt.Errorf("nothing was changed: the idempotency key was used for other operations"))
 	}
-	status := &v1alpha1.TransactionStatus{ResourceVersion: strconv.FormatInt(kv.ModRevision, 10), Replayed: true}
+	status := &v1alpha1.TransactionStatus{ResourceVersion: strconv.FormatInt(kv.ModRevision+rec.Last, 10), Replayed: true}
 	for _, n := range rec.Results {
 		result := v1alpha1.Result{Code: n.Code}
+		if n.Offset != nil {
+			n.ResourceVersion = strconv.FormatInt(kv.ModRevision+*n.Offset, 10)
+		}
 		if n.Kind != "" {
 			raw, err := json.Marshal(n.PartialObjectMetadata)
 			if err != nil {
@@ -93,7 +99,7 @@ func (m *memory) recall(ctx context.Context, t *stage.Txn, o order) (*v1alpha1.T
 		}
 		status.Results = append(status.Results, result)
 	}
-	return status, finish(status, status.ResourceVersion)
+	return status, nil
 }
 
 // keep stages the record of a transaction.
@@ -102,7 +108,7 @@ func (m *memory) keep(ctx context.Context, t *stage.Txn, o order, results []v1al
 	if err != nil {
 		return err
 	}
-	rec := record{Digest: digest}
+	rec := record{Digest: digest, Last: t.LastOffset()}
 	for _, result := range results {
 		n := named{Code: result.Code}
 		if result.Object != nil {
@@ -112,6 +118,9 @@ func (m *memory) keep(ctx context.Context, t *stage.Txn, o order, results []v1al
 			}
 			n.TypeMeta = object.TypeMeta
 			n.Name, n.Namespace, n.UID, n.ResourceVersion = object.Name, object.Namespace, object.UID, object.ResourceVersion
+			if p, err := strconv.ParseInt(object.ResourceVersion, 10, 64); err == nil && stage.Provisional(p) {
+				n.ResourceVersion, n.Offset = "", new(t.Offset(p))
+			}
 		}
 		rec.Results = append(rec.Results, n)
 	}

@@ -53,7 +53,7 @@ func (r *run) attempt(ctx context.Context) (v1alpha1.TransactionStatus, error) {
 		if err := r.judge(ctx, nil); err != nil {
 			return v1alpha1.TransactionStatus{}, err
 		}
-		return status, finish(&status, "")
+		return status, finish(status.Results, func(int64) string { return "" })
 	}
 	if r.key != "" {
 		if err := r.memory.keep(ctx, r.txn, r.order, status.Results); err != nil {
@@ -64,7 +64,9 @@ func (r *run) attempt(ctx context.Context) (v1alpha1.TransactionStatus, error) {
 	if err != nil {
 		return v1alpha1.TransactionStatus{}, commitError(err)
 	}
-	return status, finish(&status, strconv.FormatInt(revision, 10))
+	status.ResourceVersion = strconv.FormatInt(revision, 10)
+	first := revision - r.txn.LastOffset()
+	return status, finish(status.Results, func(provisional int64) string { return strconv.FormatInt(first+r.txn.Offset(provisional), 10) })
 }
 
 // replay answers with what an earlier request with the same key did.
@@ -176,11 +178,11 @@ func warningsOf(h http.Header) (texts []string) {
 	return texts
 }
 
-// finish sets the version at which a transaction was committed; "" after a dry run.
-func finish(status *v1alpha1.TransactionStatus, version string) error {
-	status.ResourceVersion = version
-	for i := range status.Results {
-		object := status.Results[i].Object
+// finish gives the objects of the results the versions at which they were committed.
+// version maps a provisional one, and returns "" after a dry run.
+func finish(results []v1alpha1.Result, version func(provisional int64) string) error {
+	for i := range results {
+		object := results[i].Object
 		if object == nil {
 			continue
 		}
@@ -195,12 +197,13 @@ func finish(status *v1alpha1.TransactionStatus, version string) error {
 
 // settle gives an object the version at which it was committed, if it has a provisional
 // one.
-func settle(object []byte, version string) ([]byte, error) {
+func settle(object []byte, version func(provisional int64) string) ([]byte, error) {
 	var head metav1.PartialObjectMetadata
 	if err := json.Unmarshal(object, &head); err != nil {
 		return nil, err
 	}
-	if n, err := strconv.ParseInt(head.ResourceVersion, 10, 64); err != nil || !stage.Provisional(n) {
+	provisional, err := strconv.ParseInt(head.ResourceVersion, 10, 64)
+	if err != nil || !stage.Provisional(provisional) {
 		return object, nil
 	}
 	fields, metadata := map[string]json.RawMessage{}, map[string]json.RawMessage{}
@@ -211,9 +214,8 @@ func settle(object []byte, version string) ([]byte, error) {
 		return nil, err
 	}
 	delete(metadata, "resourceVersion")
-	var err error
-	if version != "" {
-		if metadata["resourceVersion"], err = json.Marshal(version); err != nil {
+	if v := version(provisional); v != "" {
+		if metadata["resourceVersion"], err = json.Marshal(v); err != nil {
 			return nil, err
 		}
 	}

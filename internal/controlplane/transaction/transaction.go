@@ -36,7 +36,7 @@ const attempts = 10
 
 // Server carries out transactions. Before Bind it serves none.
 type Server struct {
-	store  clientv3.KV
+	store  stage.Store
 	memory *memory
 	bound  Bound
 	kinds  *kinds
@@ -55,10 +55,9 @@ type Bound struct {
 	Quotas corelisters.ResourceQuotaLister
 }
 
-// New returns a Server whose transactions are committed to the store that client
-// speaks to.
-func New(client *clientv3.Client) *Server {
-	return &Server{store: client.KV, memory: &memory{lease: client.Lease}}
+// New returns a Server whose transactions are committed to store, which lease belongs to.
+func New(store stage.Store, lease clientv3.Lease) *Server {
+	return &Server{store: store, memory: &memory{lease: lease}}
 }
 
 // Bind makes s serve as a part of server, which has the given configuration and does
