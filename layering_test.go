@@ -68,6 +68,7 @@ var rules = []rule{
 	{"internal/journal/azurelog", "a driver knows the contract and its service", []string{"internal/journal/objectlog", "internal/journal/objectlog/bucket"}, []string{"github.com/Azure/..."}},
 	{"internal/journal/azurelog/azuretest", "runs the emulator; knows no journal", nil, []string{"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"}},
 	{"internal/journal/gcslog", "a driver knows the contract and its service", []string{"internal/journal/objectlog", "internal/journal/objectlog/bucket"}, []string{"cloud.google.com/go/auth", "google.golang.org/api/..."}},
+	{"internal/journal/gcslog/gcstest", "the store in memory, for tests; knows no journal", nil, []string{"github.com/fsouza/fake-gcs-server/fakestorage"}},
 	{"internal/journal/objectlog", "a journal in any object store; knows none by name", []string{"internal/journal", "internal/journal/blobname", "internal/journal/objectlog/bucket", "internal/journal/objectlog/probe"}, nil},
 	{"internal/journal/objectlog/bucket", "the contract of an object store: anybody can implement it", []string{"internal/backoff"}, nil},
 	{"internal/journal/objectlog/buckettest", "what every object store's test runs", []string{"internal/journal/objectlog/bucket"}, nil},

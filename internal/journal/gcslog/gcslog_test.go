@@ -5,19 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/fsouza/fake-gcs-server/fakestorage"
-
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/gcslog/gcstest"
 	"github.com/xbernetes/xbernetes/internal/journal/journaltest"
 	"github.com/xbernetes/xbernetes/internal/journal/objectlog/bucket"
 	"github.com/xbernetes/xbernetes/internal/journal/objectlog/buckettest"
@@ -27,19 +24,7 @@ import (
 const testBucket = "journals"
 
 // fake is a store in memory.
-func fake(t testing.TB) http.Handler {
-	server, err := fakestorage.NewServerWithOptions(fakestorage.Options{NoListener: true, Writer: io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Stop)
-	server.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: testBucket})
-	return &httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host },
-		Transport: server.HTTPClient().Transport, // in this process
-		ErrorLog:  log.New(io.Discard, "", 0),    // clients that are gone
-	}
-}
+func fake(t testing.TB) http.Handler { return gcstest.Store(t, testBucket) }
 
 // serve runs handler until the test ends, and returns a Config for it.
 func serve(t testing.TB, handler http.Handler) Config {
@@ -291,6 +276,36 @@ func TestParseURL(t *testing.T) {
 			t.Errorf("ParseURL(%s) = %v, want it to say %q", raw, err, want)
 		}
 	}
+}
+
+// FuzzParseURL: what is accepted carries no credentials, and its location names the same
+// bucket and prefix.
+func FuzzParseURL(f *testing.F) {
+	f.Add("gs://bucket/a/b?endpoint=http://127.0.0.1:4443&anonymous=true")
+	f.Add("gs://me:secret@bucket/p?access_token=x")
+	f.Add("gs://bucket/%2e%2e/?endpoint=%20")
+	f.Fuzz(func(t *testing.T, raw string) {
+		u, err := url.Parse(raw)
+		if err != nil {
+			return
+		}
+		cfg, err := ParseURL(u)
+		if err != nil {
+			return
+		}
+		if u.User != nil {
+			t.Errorf("%q is accepted with credentials", raw)
+		}
+		if cfg.Endpoint != "" {
+			if e, err := url.Parse(cfg.Endpoint); err != nil || e.User != nil || e.Hostname() == "" {
+				t.Errorf("%q has the endpoint %q, %v", raw, cfg.Endpoint, err)
+			}
+		}
+		again, err := ParseURL(parse(t, cfg.location()))
+		if err != nil || again.Bucket != cfg.Bucket || again.Prefix != cfg.Prefix {
+			t.Errorf("%q has the location %q, which is read as %+v, %v", raw, cfg.location(), again, err)
+		}
+	})
 }
 
 func parse(t *testing.T, raw string) *url.URL {

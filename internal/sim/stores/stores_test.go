@@ -5,22 +5,16 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/credentials"
-
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/azurelog/azuretest"
 	"github.com/xbernetes/xbernetes/internal/journal/natslog"
 	"github.com/xbernetes/xbernetes/internal/journal/natslog/natstest"
-	"github.com/xbernetes/xbernetes/internal/journal/s3log"
-	"github.com/xbernetes/xbernetes/internal/journal/s3log/s3test"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
 	"github.com/xbernetes/xbernetes/internal/sim"
@@ -31,10 +25,14 @@ var (
 	seedsFlag = flag.Int("seeds", 3, "how many histories to run on each store")
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) {
+	code := pgtest.Main(m)
+	azuretest.Stop()
+	os.Exit(code)
+}
 
 // stores say how to open a journal that is not there yet.
-var stores = map[string]func(*testing.T, *sim.Config){"s3": onS3, "postgres": onPostgres, "nats": onNATS}
+var stores = map[string]func(*testing.T, *sim.Config){"s3": onS3, "gs": onGoogle, "azblob": onAzure, "postgres": onPostgres, "nats": onNATS}
 
 // TestHistories: what holds in memory holds on a real store.
 func TestHistories(t *testing.T) {
@@ -102,74 +100,4 @@ func onNATS(t *testing.T, cfg *sim.Config) {
 		}
 		return natslog.Open(ctx, c)
 	}
-}
-
-const bucket = "journals"
-
-// onS3 gives each machine a way of its own to one bucket.
-func onS3(t *testing.T, cfg *sim.Config) {
-	store, clock, err := s3test.New(bucket, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	open := func(ctx context.Context, endpoint string) (journal.Store, error) {
-		return s3log.Open(ctx, s3log.Config{
-			Bucket: bucket, Prefix: "j", Endpoint: endpoint, PathStyle: true,
-			Credentials: credentials.NewStaticCredentialsProvider("key", "secret", ""),
-		})
-	}
-	serve := func(handler http.Handler) string {
-		front := httptest.NewServer(handler)
-		t.Cleanup(front.Close)
-		return front.URL
-	}
-	straight := serve(store)
-	var mu sync.Mutex
-	ways := map[*sim.Machine]string{}
-	cfg.Advance = clock.Advance
-	cfg.Open = func(ctx context.Context) (journal.Store, error) { return open(ctx, straight) }
-	cfg.OpenAt = func(ctx context.Context, m *sim.Machine) (journal.Store, error) {
-		mu.Lock()
-		if ways[m] == "" {
-			ways[m] = serve(way{m, store})
-		}
-		endpoint := ways[m]
-		mu.Unlock()
-		return open(ctx, endpoint)
-	}
-}
-
-// trip is how long a request is on its way, so that those who wait for one another do
-// not ask without a pause.
-const trip = 8 * time.Millisecond
-
-// way is a machine's way to a store.
-type way struct {
-	m     *sim.Machine
-	store http.Handler
-}
-
-func (y way) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	select {
-	case <-time.After(trip):
-	case <-r.Context().Done():
-		return
-	}
-	if !y.m.Await(r.Context()) {
-		return
-	}
-	got := httptest.NewRecorder()
-	if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/probe/") {
-		got.Code = http.StatusForbidden // then the store is probed once a machine, not at each start
-	} else {
-		y.store.ServeHTTP(got, r)
-	}
-	if !y.m.Await(r.Context()) {
-		return
-	}
-	for name, values := range got.Header() {
-		rw.Header()[name] = values
-	}
-	rw.WriteHeader(got.Code)
-	_, _ = rw.Write(got.Body.Bytes()) // a client that is gone
 }

@@ -34,7 +34,6 @@ var Key = base64.StdEncoding.EncodeToString([]byte("the key of an account that n
 // Server is a running Azurite. It listens on loopback, and keeps its blobs in memory.
 type Server struct {
 	address    *url.URL
-	process    *exec.Cmd
 	containers atomic.Int64 // how many were made
 }
 
@@ -54,15 +53,22 @@ func Shared(t testing.TB) *Server {
 	return s
 }
 
-// Main runs the tests, and stops the shared server if one of them has started it.
+// Main runs the tests, and stops the shared server.
 func Main(m *testing.M) int {
-	code := m.Run()
-	if s, err := shared(); err == nil {
-		_ = s.process.Process.Kill() // it may have ended
-		_ = s.process.Wait()
-	}
-	return code
+	defer Stop()
+	return m.Run()
 }
+
+// Stop stops the shared server if a test has started it. No test runs any more.
+func Stop() {
+	if running != nil {
+		_ = running.Process.Kill() // it may have ended
+		_ = running.Wait()
+	}
+}
+
+// running is the process of the shared server; nil until it was started.
+var running *exec.Cmd
 
 // start runs Azurite. The error is exec.ErrNotFound if it or node is not there.
 func start() (*Server, error) {
@@ -73,26 +79,27 @@ func start() (*Server, error) {
 	if _, err := exec.LookPath("node"); err != nil {
 		return nil, err
 	}
-	s := &Server{process: exec.Command(program, "--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence",
-		"--disableTelemetry", "--silent", "--blobKeepAliveTimeout", "3600")}
-	s.process.Env = append(os.Environ(), "AZURITE_ACCOUNTS="+Account+":"+Key)
-	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	out, err := s.process.StdoutPipe()
+	process := exec.Command(program, "--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence",
+		"--disableTelemetry", "--silent", "--blobKeepAliveTimeout", "3600")
+	process.Env = append(os.Environ(), "AZURITE_ACCOUNTS="+Account+":"+Key)
+	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	out, err := process.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.process.Start(); err != nil {
+	if err := process.Start(); err != nil {
 		return nil, err
 	}
+	running = process
 	said := new(strings.Builder)
 	for lines := bufio.NewScanner(io.TeeReader(out, said)); lines.Scan(); {
 		if _, address, ok := strings.Cut(lines.Text(), "listens on "); ok {
 			go func() { _, _ = io.Copy(io.Discard, out) }() // until Azurite ends
-			s.address, err = url.Parse(address)
-			return s, err
+			u, err := url.Parse(address)
+			return &Server{address: u}, err
 		}
 	}
-	return nil, fmt.Errorf("azurite does not start: %w; it said:\n%s", s.process.Wait(), said)
+	return nil, fmt.Errorf("azurite does not start; it said:\n%s", said)
 }
 
 // find looks for Azurite where test/azurite/install puts it, and in PATH.
