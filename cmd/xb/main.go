@@ -81,6 +81,8 @@ On the Kubernetes API, of xb or of anybody, stand
 		newEtcdCommand(logs),
 		newDevCommand(),
 		newGatewayCommand(logs),
+		newApplyCommand(),
+		newTransactionCommand(),
 		newStatusCommand(logs),
 		newFsckCommand(logs),
 		newJournalCommand(logs),

@@ -132,8 +132,8 @@ func plainRequests(custom string) map[string][]attempt {
 		},
 		"finalizers": {
 			{verb: v1alpha1.Create, path: maps, body: cm(`,"finalizers":["test.xbernetes.dev/held"]}`)},
-			{verb: v1alpha1.Delete, path: one, query: "propagationPolicy=Foreground", body: `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`,
-				more: func(o *v1alpha1.Operation) { o.PropagationPolicy = metav1.DeletePropagationForeground }},
+			{verb: v1alpha1.Delete, path: one, query: "propagationPolicy=Background", body: `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}`,
+				more: func(o *v1alpha1.Operation) { o.PropagationPolicy = metav1.DeletePropagationBackground }},
 			{verb: v1alpha1.Patch, path: one, patchType: v1alpha1.MergePatch, body: `{"metadata":{"finalizers":null}}`},
 		},
 		"secrets": {

@@ -60,7 +60,7 @@ func versionOf(t *testing.T, r v1alpha1.Result) string {
 func TestTransaction(t *testing.T) {
 	p := servers(t)
 	ns := namespace(t, p.a)
-	widgets := kind(t, p.a, "parcel")
+	widgets := kind(t, p.a, "pallet")
 	ctx, core := t.Context(), p.a.client.CoreV1()
 	for _, name := range []string{"kept", "gone"} {
 		if _, err := core.ConfigMaps(ns).Create(ctx, aMap(ns, name, "a", "1"), metav1.CreateOptions{}); err != nil {

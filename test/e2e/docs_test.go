@@ -102,7 +102,11 @@ END`,
 			xb server --data-dir one --listen 127.0.0.1:6441 > one.log 2>&1 &
 			until [ -f one/kubeconfig ]; do sleep 0.1; done
 			export KUBECONFIG=$PWD/one/kubeconfig`,
-		blocks: []block{{starts: "cat > order.yaml", runs: true}},
+		blocks: []block{
+			{starts: "cat > order.yaml", runs: true},
+			{starts: "xb transaction -f", runs: true}, // the key makes it safe
+			{starts: "mkdir app", runs: true},
+		},
 	},
 	"docs/servicesync.md": {
 		given: `export PATH=$PWD/bin:$PATH

@@ -1,0 +1,101 @@
+package apply
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// kinds knows ConfigMaps and Namespaces.
+func kinds() Server {
+	v1 := schema.GroupVersion{Version: "v1"}
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(v1.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	m.Add(v1.WithKind("Namespace"), meta.RESTScopeRoot)
+	return Server{Mapper: m, Namespace: "given"}
+}
+
+// folder has files of these names and texts.
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const (
+	one  = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n"
+	two  = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"two","namespace":"other"}}`
+	list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: three}}\n- {apiVersion: v1, kind: Namespace, metadata: {name: shop, namespace: ignored}}\n"
+)
+
+// TestRead: files, folders, several documents, lists and standard input; namespaces come
+// first, and what says no namespace gets the one given.
+func TestRead(t *testing.T) {
+	dir := folder(t, map[string]string{"a.yaml": "# nothing\n---\n" + one + "---\n" + two, "b.json": two, "c.yml": list, "d.txt": "no manifest", "sub/e.yaml": one})
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"a folder":               {Options{Files: []string{dir}}, "[/shop given/one other/two other/two given/three]"},
+		"with folders in it":     {Options{Files: []string{dir}, Recursive: true}, "[/shop given/one other/two other/two given/three given/one]"},
+		"a file and the input":   {Options{Files: []string{filepath.Join(dir, "b.json"), "-"}, In: strings.NewReader(list)}, "[/shop other/two given/three]"},
+		"a file that is no yaml": {Options{Files: []string{filepath.Join(dir, "d.txt")}}, "read "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			objects, err := read(c.o, kinds())
+			if err != nil {
+				got = err.Error()
+			} else {
+				var names []string
+				for _, o := range objects {
+					names = append(names, o.GetNamespace()+"/"+o.GetName())
+				}
+				got = fmt.Sprint(names)
+			}
+			if !strings.HasPrefix(got, c.want) {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestReadRefuses: one sentence that names the file.
+func TestReadRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"kind: ConfigMap\nmetadata: {name: x}":               "an object has no apiVersion or no kind",
+		"apiVersion: v1\nkind: ConfigMap":                    "a ConfigMap has no metadata.name",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: x}":     `Pod "x": the server serves no kind Pod in v1`,
+		"apiVersion: v9\nkind: Pod\nmetadata: {name: x}":     `Pod "x": the server serves no kind Pod in v9`,
+		"- a\n- b":                                           "",
+		"# nothing":                                          "the files hold no objects",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ": "",
+	} {
+		dir := folder(t, map[string]string{"x.yaml": text})
+		_, err := read(Options{Files: []string{dir}}, kinds())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestID is the example that kubectl's own tests have.
+func TestID(t *testing.T) {
+	if got, want := idOf("test", "my-set"), "applyset-0eFHV8ySqp7XoShsGvyWFQD3s96yqwHmzc4e0HR1dsY-v1"; got != want {
+		t.Errorf("the ID is %s, want %s", got, want)
+	}
+}
