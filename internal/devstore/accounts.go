@@ -111,9 +111,11 @@ func (s *Store) prepareBucket(ctx context.Context, backend *posix.Posix, people 
 	if err := backend.PutBucketAcl(ctx, bucket, acl); err != nil {
 		return fmt.Errorf("set ACL of bucket %q: %w", bucket, err)
 	}
-	document, err := policy(bucket, s.cfg.Accounts)
-	if err != nil {
-		return fmt.Errorf("encode policy: %w", err)
+	document := []byte(s.cfg.Policy)
+	if len(document) == 0 {
+		if document, err = policy(bucket, s.cfg.Accounts); err != nil {
+			return fmt.Errorf("encode policy: %w", err)
+		}
 	}
 	if err := auth.ValidatePolicyDocument(document, bucket, people); err != nil {
 		return errors.Join(errors.New("the bucket policy is not valid"), err)

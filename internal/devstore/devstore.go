@@ -8,6 +8,7 @@ package devstore
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -46,6 +47,9 @@ type Config struct {
 	// read and write its objects.
 	Bucket   string
 	Accounts []Account
+	// Policy is the policy of the bucket, whose principals are access keys. Empty: the
+	// one that Account describes.
+	Policy json.RawMessage `json:",omitempty"`
 }
 
 // Store is an object store that is ready to run.
