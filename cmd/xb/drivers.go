@@ -88,7 +88,7 @@ var drivers = []driver{
 		},
 	},
 	{
-		scheme: "azblob", form: "azblob://ACCOUNT/CONTAINER/PREFIX", more: "?endpoint=…&anonymous=…", remote: true,
+		scheme: "azblob", form: "azblob://ACCOUNT/CONTAINER/PREFIX", more: "?endpoint=…", remote: true,
 		check: func(u *url.URL) error {
 			_, err := azurelog.ParseURL(u)
 			return err
