@@ -117,7 +117,7 @@ func falsify(t *testing.T, store journal.Journal, blobs journal.Blobs) journal.S
 		state.Apply(journal.Slot(i+1), &mvcc.Batch{From: id, Writer: head.Writer, Number: head.Number, Requests: requests}, false)
 	}
 	copy(state.View().Get("k").Value, "FALSE")
-	if _, err := snapshot.Write(t.Context(), blobs, id, state.Freeze(), chains); err != nil {
+	if _, err := snapshot.Write(t.Context(), blobs, id, snapshot.Author{Writer: 9, At: time.Now()}, state.Freeze(), chains); err != nil {
 		t.Fatal(err)
 	}
 	return state.Slot()

@@ -122,7 +122,7 @@ func (l *loop) takeSnapshot(store bool) {
 // are not newer than a snapshot that is trusted.
 func (r *Replica) storeSnapshot(ctx context.Context, out *result, frozen *mvcc.Frozen, chains *record.Chains, trusted journal.Slot) {
 	began := time.Now()
-	written, err := snapshot.Write(ctx, r.cfg.Store, r.info.ID, frozen, chains)
+	written, err := snapshot.Write(ctx, r.cfg.Store, r.info.ID, snapshot.Author{Writer: r.writer, At: began}, frozen, chains)
 	out.hash, out.hashed, out.stored, out.err = written.Hash, written.Hashed, err == nil, err
 	if err != nil {
 		return

@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
@@ -23,6 +26,33 @@ type Manifest struct {
 	Hash    string       `json:"hash"`   // of the state, in hex; see Hash
 	Chains  string       `json:"chains"` // names the blob of the chains at the last slots
 	Parts   []string     `json:"parts"`  // name the blobs of the parts, in order
+
+	// What follows is for people: nothing depends on it, and servers of earlier versions
+	// leave it out.
+	Writer  string    `json:"writer,omitempty"` // who wrote the snapshot, as 16 hex digits
+	Written time.Time `json:"written,omitzero"` // by the writer's clock
+	Bytes   int64     `json:"bytes,omitempty"`  // of the other blobs
+}
+
+// Author is the writer of a snapshot, and when it wrote it, by its own clock.
+type Author struct {
+	Writer mvcc.WriterID
+	At     time.Time
+}
+
+// Author is who wrote the snapshot, as it says itself; the zero value if it does not say.
+func (m *Manifest) Author() Author {
+	writer, err := strconv.ParseUint(m.Writer, 16, 64)
+	if err != nil || len(m.Writer) != 16 {
+		return Author{}
+	}
+	return Author{mvcc.WriterID(writer), m.Written}
+}
+
+// sameState says whether two manifests are of one state, stored in the same blobs, whoever
+// wrote them.
+func (m *Manifest) sameState(o *Manifest) bool {
+	return m.Journal == o.Journal && m.Slot == o.Slot && m.Hash == o.Hash && m.Chains == o.Chains && slices.Equal(m.Parts, o.Parts)
 }
 
 // The limits of a snapshot. A state beyond them is not stored, and a snapshot beyond

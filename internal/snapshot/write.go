@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
@@ -21,9 +22,10 @@ type Written struct {
 }
 
 // Write stores a state, and the chains up to its slot, as the snapshot at that slot.
-// A crash on the way leaves blobs without a manifest, which nobody reads. After an
-// error the snapshot may be there or not.
-func Write(ctx context.Context, blobs journal.Blobs, id journal.ID, state *mvcc.Frozen, chains *record.Chains) (w Written, err error) {
+// A crash on the way leaves blobs without a manifest, which nobody reads. If the same
+// snapshot is there already, whoever wrote it, that is no error, also where the store lets
+// nobody replace a blob. After an error the snapshot may be there or not.
+func Write(ctx context.Context, blobs journal.Blobs, id journal.ID, by Author, state *mvcc.Frozen, chains *record.Chains) (w Written, err error) {
 	m := &w.manifest
 	*m = Manifest{Format: journal.FormatVersion, Journal: id.String(), Slot: state.View.Slot()}
 	size := total{most: MaxState}
@@ -43,11 +45,24 @@ func Write(ctx context.Context, blobs journal.Blobs, id journal.ID, state *mvcc.
 	if m.Chains, err = w.putPart(ctx, blobs, chains.Append(nil)); err != nil {
 		return w, err
 	}
+	m.Writer, m.Written, m.Bytes = fmt.Sprintf("%016x", uint64(by.Writer)), by.At.UTC().Truncate(time.Second), w.Bytes
+	return w, m.put(ctx, blobs)
+}
+
+// put stores the manifest, unless one of the same state is there.
+func (m *Manifest) put(ctx context.Context, blobs journal.Blobs) error {
 	data, err := json.Marshal(m)
 	if err != nil {
-		return w, err
+		return err
 	}
-	return w, blobs.PutBlob(ctx, Folder(m.Slot)+manifestName, data)
+	err = blobs.PutBlob(ctx, Folder(m.Slot)+manifestName, data)
+	if err == nil {
+		return nil
+	}
+	if there, bad := ReadManifest(ctx, blobs, m.Slot); bad == nil && there.sameState(m) {
+		return nil
+	}
+	return err
 }
 
 // putPart stores a part, compressed, and returns the name of its blob.

@@ -1,6 +1,7 @@
 package snapshot_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
@@ -27,10 +29,13 @@ func stateAt(id journal.ID, slots journal.Slot) (*mvcc.Frozen, *record.Chains) {
 	return state.Freeze(), chains
 }
 
+// author wrote the snapshots of these tests.
+var author = snapshot.Author{Writer: 7, At: time.Unix(1e9, 0).UTC()}
+
 func write(t *testing.T, store journal.Store, slot journal.Slot) snapshot.Written {
 	t.Helper()
 	state, chains := stateAt(store.Info().ID, slot)
-	w, err := snapshot.Write(t.Context(), store, store.Info().ID, state, chains)
+	w, err := snapshot.Write(t.Context(), store, store.Info().ID, author, state, chains)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +74,47 @@ func TestWriteAndLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if m.Author() != author || m.Bytes != w.Bytes {
+		t.Errorf("the manifest says that %+v wrote %d bytes, want %+v and %d", m.Author(), m.Bytes, author, w.Bytes)
+	}
 	blobs := m.Blobs()
 	slices.Sort(blobs)
 	if got := names(t, store); !slices.Equal(got, blobs) {
 		t.Errorf("the snapshot consists of %q, and the store has %q", blobs, got)
+	}
+}
+
+// kept is a store that lets nobody replace a blob.
+type kept struct{ journal.Store }
+
+func (k kept) PutBlob(ctx context.Context, name string, data []byte) error {
+	there, err := k.GetBlob(ctx, name)
+	if err == nil && !bytes.Equal(there, data) {
+		return errors.New("denied")
+	}
+	return k.Store.PutBlob(ctx, name, data)
+}
+
+// TestWriteAgain: the same snapshot may be written by somebody else later, also where
+// blobs are never replaced. A snapshot of another state may not.
+func TestWriteAgain(t *testing.T) {
+	store := kept{memlog.New(memlog.Options{}).Open()}
+	write(t, store, 30)
+	state, chains := stateAt(store.Info().ID, 30)
+	if _, err := snapshot.Write(t.Context(), store, store.Info().ID, snapshot.Author{Writer: 8}, state, chains); err != nil {
+		t.Errorf("the same snapshot, by another writer: %v", err)
+	}
+	if _, err := snapshot.Write(t.Context(), store, journal.ID{1}, snapshot.Author{Writer: 8}, state, chains); err == nil {
+		t.Error("a snapshot of another journal, where one is: nil, want that it is denied")
+	}
+}
+
+// TestAuthor: what a manifest says of its writer is read, or left out.
+func TestAuthor(t *testing.T) {
+	for writer, want := range map[string]mvcc.WriterID{"": 0, "7": 0, "00000000000000ff": 255, "+00000000000000f": 0, "zzzzzzzzzzzzzzzz": 0} {
+		if got := (&snapshot.Manifest{Writer: writer}).Author().Writer; got != want {
+			t.Errorf("the writer %q is %d, want %d", writer, got, want)
+		}
 	}
 }
 
@@ -120,7 +162,7 @@ func TestWriteThatFails(t *testing.T) {
 	state, chains := stateAt(store.Info().ID, 3)
 	want := write(t, store, 3).Hash
 	for suffix, hashed := range map[string]bool{"manifest.json": true, "": false} {
-		w, err := snapshot.Write(t.Context(), failing{store, suffix}, store.Info().ID, state, chains)
+		w, err := snapshot.Write(t.Context(), failing{store, suffix}, store.Info().ID, author, state, chains)
 		if !errors.Is(err, errFull) || w.Hashed != hashed || hashed && w.Hash != want {
 			t.Errorf("without blobs that end in %q: %+v, %v; want hashed %v", suffix, w, err, hashed)
 		}

@@ -41,7 +41,9 @@ type Snapshot struct {
 	Slot     journal.Slot  `json:"slot"`
 	Behind   journal.Slot  `json:"behindSlots"` // how many slots came after it
 	Parts    int           `json:"parts,omitempty"`
-	Writer   fsck.WriterID `json:"writer,omitzero"` // whose record names it; 0: none of the records read
+	Bytes    int64         `json:"bytes,omitempty"`  // stored; 0: unknown
+	Writer   fsck.WriterID `json:"writer,omitzero"`  // who wrote it, as it says, or whose record names it; 0: unknown
+	Written  time.Time     `json:"written,omitzero"` // by its writer's clock, as it says
 	Disputed bool          `json:"disputed,omitempty"`
 	Unusable string        `json:"unusable,omitempty"` // why
 }
@@ -184,7 +186,7 @@ func (r *Report) snapshots(ctx context.Context, store journal.Store, s seen) err
 		case err != nil:
 			return err
 		}
-		sn.Parts = len(m.Parts)
+		sn.describe(&m)
 		sn.Disputed = slices.Contains(names, snapshot.DisputeOf(slot))
 		if sn.Disputed && i == 0 {
 			r.problem("the newest snapshot, of slot %d, is disputed: a server that made the state anew came to another one", slot)
@@ -201,6 +203,15 @@ func (r *Report) snapshots(ctx context.Context, store journal.Store, s seen) err
 		r.problem("the records before slot %d are deleted, and no snapshot that can be used stands for them", r.First)
 	}
 	return nil
+}
+
+// describe takes in what the manifest of the snapshot says. Whoever may write to the store
+// may write anything there.
+func (s *Snapshot) describe(m *snapshot.Manifest) {
+	s.Parts, s.Bytes = len(m.Parts), max(0, m.Bytes)
+	if by := m.Author(); by.Writer != 0 {
+		s.Writer, s.Written = fsck.WriterID(by.Writer), by.At
+	}
 }
 
 // later returns the last slot that is held, which is last or a later one.

@@ -92,6 +92,11 @@ func TestServersAndSnapshots(t *testing.T) {
 			if older.Writer != fsck.WriterID(first) || older.Name != "a" || older.Behind != r.Last-older.Last || older.Last < 100 {
 				t.Errorf("the older server: %+v", older)
 			}
+			for _, sn := range r.Snapshots {
+				if by := sn.Writer; by != fsck.WriterID(first) && by != fsck.WriterID(second) || sn.Bytes == 0 || sn.Written.IsZero() {
+					t.Errorf("a snapshot without its writer, bytes or time: %+v", sn)
+				}
+			}
 			if len(r.Snapshots) == 0 || !strings.Contains(text, "2001-09-09T01:46:40Z") || !strings.Contains(text, "vendor") {
 				t.Errorf("%d snapshots, and the text\n%s", len(r.Snapshots), text)
 			}

@@ -22,11 +22,14 @@ func (r *Report) WriteText(w io.Writer) error {
 	} else {
 		fmt.Fprintf(t, "slots %d to %d; the last %d records have %d bytes\n", r.First, r.Last, r.LookedAt, r.Bytes)
 	}
-	fmt.Fprintf(t, "\nSNAPSHOT\tBEHIND BY\tPARTS\tNAMED BY\tSTATE\n")
+	fmt.Fprintf(t, "\nSNAPSHOT\tBEHIND BY\tPARTS\tBYTES\tWRITTEN\tBY\tSTATE\n")
 	for _, s := range r.Snapshots {
-		who, state := "unknown", "not disputed"
+		who, size, state := "unknown", "unknown", "not disputed"
 		if s.Writer != 0 {
 			who = s.Writer.String()
+		}
+		if s.Bytes > 0 {
+			size = fmt.Sprint(s.Bytes)
 		}
 		switch {
 		case s.Unusable != "":
@@ -34,7 +37,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		case s.Disputed:
 			state = "disputed"
 		}
-		fmt.Fprintf(t, "slot %d\t%d slots\t%d\t%s\t%s\n", s.Slot, s.Behind, s.Parts, who, state)
+		fmt.Fprintf(t, "slot %d\t%d slots\t%d\t%s\t%s\t%s\t%s\n", s.Slot, s.Behind, s.Parts, size, when(s.Written), who, state)
 	}
 	fmt.Fprintf(t, "\nSERVER\tACCOUNT\tWRITER\tVERSION\tSTARTED\tLAST RECORD\tBEHIND BY\n")
 	left := 0
@@ -43,14 +46,11 @@ func (r *Report) WriteText(w io.Writer) error {
 			left++
 			continue
 		}
-		last, behind, started := "unknown", "unknown", "unknown"
+		last, behind := "unknown", "unknown"
 		if s.Last > 0 {
 			last, behind = fmt.Sprintf("slot %d", s.Last), fmt.Sprintf("%d slots", s.Behind)
 		}
-		if !s.Started.IsZero() {
-			started = s.Started.UTC().Format(time.RFC3339)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", or(s.Name), or(s.Account), s.Writer, or(s.Version), started, last, behind)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", or(s.Name), or(s.Account), s.Writer, or(s.Version), when(s.Started), last, behind)
 	}
 	if left > 0 {
 		fmt.Fprintf(t, "and %d more that gave no name\n", left)
@@ -62,6 +62,14 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(t, "WRONG: %s\n", p)
 	}
 	return t.Flush()
+}
+
+// when returns a time as people read it, or that it is not known.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "unknown"
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 // or returns what is known, or that it is not.
