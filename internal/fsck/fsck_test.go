@@ -286,7 +286,9 @@ func TestInterrupted(t *testing.T) {
 func TestUnlistedBlobs(t *testing.T) {
 	store := memlog.New(memlog.Options{})
 	r, stop := serve(t, store.Open(), snapshot.Policy{EveryBytes: 4 << 10})
-	load(t, r, 300)
+	for r.Counts().Snapshots.Stored.Load() == 0 { // it is stored beside the writes
+		load(t, r, 100)
+	}
 	stop()
 	before := check(t, store.Open(), fsck.Options{})
 	found := func(r *fsck.Report) bool {
