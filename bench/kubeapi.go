@@ -52,12 +52,17 @@ var (
 )
 
 func startXB(ctx context.Context, cfg config, dir string) (*kubeCluster, error) {
+	return startXBWith(ctx, cfg, dir, nil)
+}
+
+// startXBWith is startXB with an environment and further flags.
+func startXBWith(ctx context.Context, cfg config, dir string, env []string, flags ...string) (*kubeCluster, error) {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := os.RemoveAll(kubeconfig); err != nil {
 		return nil, err
 	}
-	s, err := launch(dir, "xb", nil, cfg.xb, "server", "--data-dir", filepath.Join(dir, "data"), "--kubeconfig", kubeconfig,
-		"--listen", network.FreeAddr("127.0.0.1"))
+	s, err := launch(dir, "xb", env, append([]string{cfg.xb, "server", "--data-dir", filepath.Join(dir, "data"), "--kubeconfig", kubeconfig,
+		"--listen", network.FreeAddr("127.0.0.1")}, flags...)...)
 	if err != nil {
 		return nil, err
 	}
