@@ -317,14 +317,17 @@ func servers(t *testing.T) *pair {
 // harmless matches errors that two servers may log although nothing is wrong. Tests
 // send invalid tokens, and ask for kinds that were defined a moment ago. Every server
 // finalizes a deleted definition, and all but the first find it gone. The quota
-// controller reports a quota that was deleted while it counted. The garbage collector
+// controller reports a quota that was deleted, or changed by admission, while it counted; the
+// publisher of the root CA that it has published it already, of a namespace that was changed
+// as soon as it was made. The garbage collector
 // reports that it waited half a minute for a kind that a test has deleted meanwhile;
 // it asks discovery again, and works on. Of two servers that start at once, one finds
 // that the other has made the lease of the election.
 var harmless = regexp.MustCompile(`Unable to authenticate the request|storage is \(re\)initializing|` +
 	`Unable to sync caches" logger=UnhandledError$|dependency graph builder sync during GC sync|` +
 	`err="customresourcedefinitions\.apiextensions\.k8s\.io \S+ not found"|` +
-	`Error processing resource quota work item.* not found"|` +
+	`Error processing resource quota work item.* (not found|the object has been modified.*)"|` +
+	`syncing \\"\S+ failed: configmaps \\"kube-root-ca\.crt\\" already exists|` +
 	`Error initially creating lease lock" err="leases\.coordination\.k8s\.io \S+ already exists"`)
 
 // stopShared stops the shared pair, and returns the errors that it logged.
