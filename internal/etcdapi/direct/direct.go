@@ -6,6 +6,8 @@
 // ever holds memory of the other. Deadlines, cancellation, the values of the caller's
 // context, size limits and errors cross too, errors in the words of grpc. Metadata,
 // compression and credentials do not cross: within a process there is nobody to know.
+// As there is no connection, closing a client ends no stream that its caller opened
+// with a context of its own.
 package direct
 
 import (
