@@ -1,6 +1,7 @@
 // Command mutants makes deliberate faults in the code, one at a time, and has the tests
-// find each. A fault that no test finds is a gap in the tests, and fails the command. It
-// changes no file of the tree: the compiler is told to read another text.
+// find each. A fault that no test finds is a gap in the tests, and fails the command; so
+// does one under which a test hangs until its time is up, since a slow machine does that
+// too. It changes no file of the tree: the compiler is told to read another text.
 //
 //	mutants [-run REGEXP] [-jobs N]
 package main
@@ -44,8 +45,8 @@ func run(ctx context.Context, out io.Writer, only string, jobs int) error {
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
-	var mu sync.Mutex // guards out, tried and missed
-	tried, missed := 0, 0
+	var mu sync.Mutex // guards out and count
+	count := map[outcome]int{}
 	var g errgroup.Group
 	g.SetLimit(jobs)
 	for _, m := range faults {
@@ -54,32 +55,40 @@ func run(ctx context.Context, out io.Writer, only string, jobs int) error {
 		}
 		g.Go(func() error {
 			began := time.Now()
-			by, err := m.try(ctx)
+			got, by, err := m.try(ctx)
 			if err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			tried++
-			took := time.Since(began).Round(time.Second)
-			if by == "" {
-				missed++
-				fmt.Fprintf(out, "NOT FOUND  %5s  %s\n", took, m.name)
-				return nil
+			count[got]++
+			if by != "" {
+				by = ": by " + by
 			}
-			fmt.Fprintf(out, "found      %5s  %s: by %s\n", took, m.name, by)
+			fmt.Fprintf(out, "%-9s  %5s  %s%s\n", got, time.Since(began).Round(time.Second), m.name, by)
 			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d faults, %d not found\n", tried, missed)
-	if missed > 0 {
-		return errors.New("a fault is not found by any test")
+	fmt.Fprintf(out, "%d found, %d not found, %d timed out\n", count[found], count[missed], count[timedOut])
+	if count[missed]+count[timedOut] > 0 {
+		return errors.New("a fault is not found by any test that ends by itself")
 	}
 	return nil
 }
+
+// outcome is what became of a fault.
+type outcome int
+
+const (
+	missed   outcome = iota // all tests passed
+	found                   // a test failed
+	timedOut                // no test failed, and one did not end in time: a slow machine may be why
+)
+
+func (o outcome) String() string { return [...]string{"NOT FOUND", "found", "TIMED OUT"}[o] }
 
 // fault is one deliberate fault: in file, the text from becomes to.
 type fault struct {
@@ -99,21 +108,22 @@ func (m *fault) mutated(text string) (string, error) {
 	return strings.Replace(text, m.from, m.to, 1), nil
 }
 
-// try runs the tests on code with the fault, and returns which of them failed first; "":
-// none did.
-func (m *fault) try(ctx context.Context) (by string, err error) {
+// try runs the tests on code with the fault, and returns what became of it, and by which
+// test.
+func (m *fault) try(ctx context.Context) (got outcome, by string, err error) {
 	root, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/xbernetes/xbernetes")
 	if err != nil {
-		return "", err
+		return missed, "", err
 	}
+	root = strings.TrimSpace(root)
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
-		return "", err
+		return missed, "", err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	overlay, err := m.overlay(strings.TrimSpace(root), dir)
+	overlay, err := m.overlay(root, dir)
 	if err != nil {
-		return "", err
+		return missed, "", err
 	}
 	for _, test := range m.tests {
 		pkg, args, _ := strings.Cut(test, " ")
@@ -122,19 +132,48 @@ func (m *fault) try(ctx context.Context) (by string, err error) {
 			call = append(append(call, "-args"), strings.Fields(args)...)
 		}
 		cmd := exec.CommandContext(ctx, "go", call...)
-		cmd.Dir = strings.TrimSpace(root)
-		said, err := cmd.CombinedOutput()
-		switch {
-		case ctx.Err() != nil:
-			return "", ctx.Err()
-		case err == nil:
-			continue
-		case strings.Contains(string(said), "[build failed]"), strings.Contains(string(said), "[setup failed]"):
-			return "", fmt.Errorf("it does not build:\n%s", said)
+		cmd.Dir = root
+		said, failure := cmd.CombinedOutput()
+		if ctx.Err() != nil {
+			return missed, "", ctx.Err()
 		}
-		return pkg + firstFailure(string(said)), nil
+		if failure == nil {
+			continue
+		}
+		switch of, name, err := judge(string(said)); {
+		case err != nil:
+			return missed, "", err
+		case of == found:
+			return found, pkg + name, nil
+		default:
+			got, by = of, pkg+name // another suite may still find it
+		}
 	}
-	return "", nil
+	return got, by, nil
+}
+
+var (
+	failed  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	expired = regexp.MustCompile(`(?m)^panic: test timed out after .*(?:\n\s+running tests:\n\s+(\S+))?`)
+)
+
+// judge says what the output of a suite that failed means, and which test it was, as far as
+// the output tells. The error says that the code with the fault does not build.
+func judge(said string) (got outcome, test string, err error) {
+	if strings.Contains(said, "[build failed]") || strings.Contains(said, "[setup failed]") {
+		return missed, "", fmt.Errorf("it does not build:\n%s", said)
+	}
+	over := expired.FindStringSubmatchIndex(said)
+	if m := failed.FindStringSubmatchIndex(said); m != nil && (over == nil || m[0] < over[0]) {
+		return found, " " + said[m[2]:m[3]], nil
+	}
+	if over == nil {
+		return found, "", nil
+	}
+	if over[2] >= 0 {
+		test = " " + said[over[2]:over[3]]
+	}
+	return timedOut, test, nil
 }
 
 // overlay writes the text with the fault, and what tells the compiler to read it, into dir.
@@ -154,16 +193,6 @@ func (m *fault) overlay(root, dir string) (file string, err error) {
 		return "", err
 	}
 	return file, errors.Join(privatefile.Write(other, []byte(changed)), privatefile.Write(file, replace))
-}
-
-var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-
-// firstFailure names the test that failed, as far as the output tells.
-func firstFailure(said string) string {
-	if m := failed.FindStringSubmatch(said); m != nil {
-		return " " + m[1]
-	}
-	return ""
 }
 
 func output(ctx context.Context, name string, args ...string) (string, error) {
