@@ -53,11 +53,11 @@ type Identity struct {
 // which no other gateway can use then until Close.
 func Open(cfg Config, addr net.Addr, log *slog.Logger) (id *Identity, err error) {
 	id = &Identity{}
-	defer func() {
+	defer func(unfinished *Identity) {
 		if err != nil {
-			id.Close()
+			unfinished.Close()
 		}
-	}()
+	}(id)
 	knowsCallers := cfg.ClientCAFile != "" || cfg.Authentication != ""
 	own := &Own{}
 	if cfg.CertFile == "" || !knowsCallers {
