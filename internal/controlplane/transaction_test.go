@@ -3,13 +3,21 @@ package controlplane
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -397,4 +405,167 @@ func quotaOf(t *testing.T, s *server, ns string, hard int64) (used func() int) {
 		n := q.Status.Used[resource]
 		return int(n.Value())
 	}
+}
+
+// TestTransactionIsAudited: the transaction has an entry, and so has each operation, with
+// what the user did and which transaction it belongs to.
+func TestTransactionIsAudited(t *testing.T) {
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	text := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n" +
+		"- {level: Metadata, users: [ann]}\n- {level: Metadata, resources: [{group: transaction.xbernetes.io}]}\n- {level: None}\n"
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startTest(t, childSettings{
+		Addresses: []string{testEtcd(t, "127.0.0.1:0")}, ServerID: "a", LeaderElection: fast, Options: Options{Files: Files{AuditPolicyFile: policy}, AuditLogPath: log},
+	})
+	ann := transactions(t, s, func(c *rest.Config) {
+		c.Impersonate = rest.ImpersonationConfig{UserName: "ann", Groups: []string{user.SystemPrivilegedGroup}}
+	})
+	_, err := ann.Do(t.Context(), client.Create(aMap("default", "audited")), client.Delete("v1", "ConfigMap", "default", "nobody"))
+	if !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	type entry struct {
+		AuditID, Verb, RequestURI string
+		ResponseStatus            struct{ Code int }
+		Annotations               map[string]string
+	}
+	var entries []entry
+	until(t, "three entries are logged", func(context.Context) (bool, error) {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return false, nil
+		}
+		entries = nil
+		for line := range strings.Lines(string(text)) {
+			var e entry
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				return false, nil // it is just being written
+			}
+			entries = append(entries, e)
+		}
+		return len(entries) == 3, nil
+	})
+	whole := entries[2]
+	if whole.RequestURI != "/apis/transaction.xbernetes.io/v1alpha1/transactions" || whole.ResponseStatus.Code != http.StatusNotFound {
+		t.Errorf("the transaction's entry is %+v", whole)
+	}
+	for i, want := range []entry{
+		{Verb: "create", RequestURI: "/api/v1/namespaces/default/configmaps"},
+		{Verb: "delete", RequestURI: "/api/v1/namespaces/default/configmaps/nobody"},
+	} {
+		got := entries[i]
+		if got.Verb != want.Verb || !strings.HasPrefix(got.RequestURI, want.RequestURI) || got.AuditID != fmt.Sprintf("%s-%d", whole.AuditID, i) ||
+			got.Annotations["transaction.xbernetes.io/audit-id"] != whole.AuditID {
+			t.Errorf("entry %d is %+v, want %s %s of %s", i, got, want.Verb, want.RequestURI, whole.AuditID)
+		}
+	}
+}
+
+// TestFailedTransactionsLeaveNothing: many of them, failing in several ways, leave the
+// objects, the quota and the goroutines of the server as they were.
+func TestFailedTransactionsLeaveNothing(t *testing.T) {
+	s := startTest(t, childSettings{Addresses: []string{testEtcd(t, "127.0.0.1:0")}, ServerID: "a", LeaderElection: fast})
+	ns := namespace(t, s)
+	used := quotaOf(t, s, ns, 2)
+	c := transactions(t, s)
+	fail := func() {
+		for name, last := range map[string]v1alpha1.Operation{
+			"invalid": client.Create(aMap(ns, "not_valid")), "missing": client.Exists("v1", "ConfigMap", ns, "nobody"), "over quota": client.Create(aMap(ns, "third")),
+		} {
+			if _, err := c.Do(t.Context(), client.Create(aMap(ns, "first")), last); err == nil {
+				t.Fatalf("%s: the transaction was made", name)
+			}
+		}
+	}
+	fail() // what is made once is made now
+	before := s.goroutines(t)
+	for range 300 {
+		fail()
+	}
+	if got := used(); got != 1 {
+		t.Errorf("%d are used of the quota, want 1", got)
+	}
+	if _, err := s.client.CoreV1().ConfigMaps(ns).Get(t.Context(), "first", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the object of a failed transaction: %v", err)
+	}
+	until(t, "the goroutines have ended", func(context.Context) (bool, error) { return s.goroutines(t) < before+50, nil })
+}
+
+var goroutines = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
+
+// goroutines counts those of the server.
+func (s *server) goroutines(t *testing.T) int {
+	t.Helper()
+	metrics, err := s.client.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(string(goroutines.FindSubmatch(metrics)[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestTransactionInAHangingWebhook: a webhook that does not answer ends the transaction with
+// nothing written, and holds nobody else's up.
+func TestTransactionInAHangingWebhook(t *testing.T) {
+	p := servers(t)
+	ns := namespace(t, p.a)
+	hanging := make(chan struct{}, 1)
+	over := make(chan struct{})
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		hanging <- struct{}{}
+		select {
+		case <-r.Context().Done():
+		case <-over:
+		}
+	}))
+	defer hook.Close()
+	defer close(over)
+	fail, none, second := admissionv1.Fail, admissionv1.SideEffectClassNone, int32(2)
+	hooks := p.a.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	if _, err := hooks.Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "silent"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "silent.test.xbernetes.dev", AdmissionReviewVersions: []string{"v1"}, FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &second,
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": ns}},
+			ClientConfig:      admissionv1.WebhookClientConfig{URL: &hook.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"secrets"}},
+			}},
+		}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hooks.Delete(context.Background(), "silent", metav1.DeleteOptions{}) }()
+	c := transactions(t, p.a)
+	until(t, "the webhook is asked", func(ctx context.Context) (bool, error) {
+		name := fmt.Sprint("probe-", time.Now().UnixNano())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Do(ctx, client.Create(aMap(ns, name)), client.Create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}))
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			return false, err // the webhook is not known yet
+		case <-hanging:
+		}
+		if _, err := c.Do(ctx, client.Create(aMap(ns, "meanwhile")), client.Create(aMap(ns, "too"))); err != nil {
+			t.Errorf("another transaction, while one hangs: %v", err)
+		}
+		err := <-ended
+		if err == nil || !strings.Contains(err.Error(), "nothing was changed: spec.operations[1]") || !strings.Contains(err.Error(), "silent.test.xbernetes.dev") {
+			t.Errorf("the transaction ended with %v", err)
+		}
+		if _, err := p.a.client.CoreV1().ConfigMaps(ns).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("its first object: %v, want not found", err)
+		}
+		return true, nil
+	})
 }
