@@ -45,6 +45,8 @@ var rules = []rule{
 	{"api/aggregation/direct", "a client's way past the gateway", nil, []string{apimachinery, clientGo}},
 	{"api/aggregation/reserve", "a client of the gateway's reservations", []string{"api/aggregation/v1alpha1"}, []string{apimachinery, clientGo}},
 	{"api/aggregation/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
+	{"api/region/client", "what programs use; asks regions through the protocol alone",
+		[]string{"internal/backoff", "internal/region/definitions", "internal/region/kube", "internal/region/protocol", "internal/region/stored"}, []string{apimachinery, clientGo, "sigs.k8s.io/yaml"}},
 	{"api/region/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
 	{"api/transaction/client", "sends transactions, to whichever server", []string{"api/transaction/v1alpha1"}, []string{apimachinery, clientGo}},
 	{"api/transaction/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
@@ -181,9 +183,12 @@ var rules = []rule{
 	{"internal/gateway/source", "finds servers and calls none of them", []string{"api/aggregation/v1alpha1", "internal/privatefile"},
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/...", "sigs.k8s.io/yaml"}},
 
+	{"internal/region/definitions", "creates definitions, and knows nothing of what they are for", []string{"api/region/v1alpha1", "internal/backoff"}, []string{clientGo, "sigs.k8s.io/yaml"}},
 	{"internal/region/explore", "answers calls as regions would; knows what is stored, and not the protocol", []string{"internal/region/stored"}, nil},
-	{"internal/region/kube", "the only room of regions that knows Kubernetes; decides nothing", []string{"api/region/v1alpha1", "internal/region/stored"}, []string{apimachinery, clientGo, "golang.org/x/sync/..."}},
+	{"internal/region/kube", "carries the protocol's calls to Kubernetes; decides nothing", []string{"api/region/v1alpha1", "internal/region/stored"}, []string{apimachinery, clientGo, "golang.org/x/sync/..."}},
 	{"internal/region/protocol", "decides by calls that it is handed; knows no Kubernetes", []string{"internal/region/stored"}, nil},
+	{"internal/region/regiontest", "servers for tests; knows no key", []string{"internal/region/definitions"}, []string{clientGo}},
+	{"internal/region/report", "prints what was found, and asks nobody", []string{"api/region/client"}, nil},
 	{"internal/region/stored", "plain values, whoever stores them", nil, nil},
 
 	{"internal/servicesync", "reads and writes ordinary clusters by the Kubernetes API", []string{"api/servicesync/v1alpha1", "internal/backoff", "internal/servicesync/..."},

@@ -1,26 +1,18 @@
 package kube
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
-	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/region/protocol"
+	"github.com/xbernetes/xbernetes/internal/region/regiontest"
 	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
 
@@ -30,20 +22,14 @@ var regions = []stored.Region{"r1", "r2", "r3"}
 // and with one, while some of them give up at any call, a region joins, and a server is
 // killed and started again. Each key has one owner, and is deleted and created anew.
 func TestRealServers(t *testing.T) {
-	binary := os.Getenv("XB_BIN")
-	if binary == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatal("XB_BIN is not set: it is the xb to test with")
-		}
-		t.Skip("XB_BIN is not set: no real servers")
-	}
-	servers := map[stored.Place]*server{}
+	binary := regiontest.Binary(t)
+	servers := map[stored.Place]*regiontest.Server{}
 	for _, place := range []stored.Place{stored.Central, "r1", "r2", "r3"} {
-		servers[place] = newServer(t, binary)
+		servers[place] = regiontest.Start(t, binary)
 	}
 	configs := map[stored.Place]*rest.Config{}
 	for place, s := range servers {
-		configs[place] = s.ready(t)
+		configs[place] = s.Ready(t)
 	}
 	places, err := New(configs)
 	if err != nil {
@@ -67,7 +53,10 @@ func TestRealServers(t *testing.T) {
 			c.holds(t, first)
 			c.delete(t, name+"d")
 			c.holds(t, stored.OpID{})
-			second := c.race(t, name+"b", func() { servers["r3"].restart(t) })
+			second := c.race(t, name+"b", func() {
+				servers["r3"].Kill()
+				servers["r3"].Run(t)
+			})
 			c.holds(t, second)
 		})
 	}
@@ -166,98 +155,4 @@ func (c *contest) holds(t *testing.T, owner stored.OpID) {
 			t.Errorf("%s has %v, want the claim of %v", r, claim, owner)
 		}
 	}
-}
-
-// server is one xb server with a journal of its own.
-type server struct {
-	binary, dir, listen string
-	process             *exec.Cmd
-}
-
-func newServer(t *testing.T, binary string) *server {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	s := &server{binary: binary, dir: t.TempDir(), listen: l.Addr().String()}
-	t.Cleanup(func() {
-		_ = s.process.Process.Kill()
-		_ = s.process.Wait()
-	})
-	l.Close()
-	s.start(t)
-	return s
-}
-
-func (s *server) start(t *testing.T) {
-	t.Helper()
-	s.process = exec.Command(s.binary, "server", "--journal", "file://"+filepath.Join(s.dir, "journal"),
-		"--data-dir", filepath.Join(s.dir, "data"), "--listen", s.listen)
-	if err := s.process.Start(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// restart kills the server, without a warning, and starts it again.
-func (s *server) restart(t *testing.T) {
-	t.Helper()
-	_ = s.process.Process.Kill()
-	_ = s.process.Wait()
-	s.start(t)
-}
-
-// ready installs the definitions once the server answers, and returns how to reach it.
-func (s *server) ready(t *testing.T) *rest.Config {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	var last error
-	for ctx.Err() == nil {
-		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "data", "kubeconfig"))
-		if err == nil {
-			config.QPS = -1
-			if err = install(ctx, config); err == nil {
-				return config
-			}
-		}
-		last = err
-		time.Sleep(200 * time.Millisecond)
-	}
-	t.Fatalf("the server at %s is not ready: %v", s.listen, last)
-	return nil
-}
-
-// install creates the definitions, and returns nil once all of them are served.
-func install(ctx context.Context, config *rest.Config) error {
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return err
-	}
-	for _, crd := range v1alpha1.CRDs() {
-		body, err := yaml.YAMLToJSON(crd)
-		if err != nil {
-			return err
-		}
-		const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-		response, err := client.Post(config.Host+path, "application/json", bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		response.Body.Close()
-		if response.StatusCode != http.StatusCreated && response.StatusCode != http.StatusConflict {
-			return errors.New(response.Status)
-		}
-	}
-	places, err := New(map[stored.Place]*rest.Config{"any": config})
-	if err != nil {
-		return err
-	}
-	for kind := range resources {
-		if a := places.Call(ctx)(stored.ListOf("any", kind))[0]; a.Outcome != stored.OK {
-			return a.Err
-		}
-	}
-	return nil
 }

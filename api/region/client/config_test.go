@@ -1,0 +1,91 @@
+package client
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const kubeconfig = `{apiVersion: v1, kind: Config, current-context: a,
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1", certificate-authority: ca.pem}}],
+contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {token: t}}]}`
+
+const ca = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
+
+// TestLoad: a file of regions is read whole or refused, with a word on why.
+func TestLoad(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{"eu": kubeconfig, "ca.pem": ca, "bad": "no kubeconfig"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, test := range map[string]struct{ file, want string }{
+		"a region":                   {"{register: eu, regions: {eu: eu}}", ""},
+		"a central store":            {"{central: eu, regions: {eu: eu}}", ""},
+		"nothing":                    {"", "no region is named"},
+		"no register":                {"{regions: {eu: eu}}", "register must name the region"},
+		"a register elsewhere":       {"{register: us, regions: {eu: eu}}", "which is not among the regions"},
+		"a register and a centre":    {"{register: eu, central: eu, regions: {eu: eu}}", "register must not be set"},
+		"a field that is not known":  {"{registrar: eu, regions: {eu: eu}}", "registrar"},
+		"a name that is none":        {"{register: EU, regions: {EU: eu}}", "cannot be a region's name"},
+		"a kubeconfig that is none":  {"{register: eu, regions: {eu: bad}}", "region eu of"},
+		"a kubeconfig that is away":  {"{register: eu, regions: {eu: none}}", "region eu of"},
+		"a centre that is no config": {"{central: bad, regions: {eu: eu}}", "the central store of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(folder, "regions.yaml")
+			if err := os.WriteFile(path, []byte(test.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Load(path)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("the error is %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestKubeconfig: what a kubeconfig names stands in what is printed of it.
+func TestKubeconfig(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{"eu": kubeconfig, "ca.pem": ca, "regions.yaml": "{register: eu, regions: {eu: eu}}"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := Load(filepath.Join(folder, "regions.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.Kubeconfig("eu")
+	if err != nil || !strings.Contains(string(text), "certificate-authority-data: ") {
+		t.Errorf("the kubeconfig is %s, %v", text, err)
+	}
+	if _, err := c.Kubeconfig("us"); err == nil {
+		t.Error("a region that is not configured has a kubeconfig")
+	}
+}
+
+// TestNames: names are those that a namespace can have.
+func TestNames(t *testing.T) {
+	for _, test := range []struct {
+		kind Kind
+		name string
+		ok   bool
+	}{
+		{Account, "team-a", true},
+		{Account, "Team", false},
+		{Account, "a/b", false},
+		{Account, "", false},
+		{Assignment, "tokyo/team-a", true},
+		{Assignment, "tokyo", false},
+		{Assignment, "tokyo/", false},
+		{Assignment, "a/b/c", false},
+	} {
+		if err := checkName(test.kind, test.name); (err == nil) != test.ok {
+			t.Errorf("%s %q: %v", test.kind, test.name, err)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// Package report prints what clients find out of regions, for people. It asks no region.
+package report
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/xbernetes/xbernetes/api/region/client"
+)
+
+// Names are names and where they are.
+type Names []client.Owned
+
+// WriteText writes a line for each name.
+func (n Names) WriteText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "NAME\tREGION\tSTATE")
+	for _, x := range n {
+		state := "Ready"
+		if x.Deleting {
+			state = "Deleting"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", x.Name, x.Region, state)
+	}
+	return t.Flush()
+}
+
+// Change is what a create or delete has done.
+type Change struct {
+	client.Owned
+	Done   string `json:"done"`   // created or deleted
+	DryRun bool   `json:"dryRun"` // nothing was done
+}
+
+// WriteText writes one line.
+func (c Change) WriteText(w io.Writer) error {
+	would := ""
+	if c.DryRun {
+		would = " (dry run)"
+	}
+	_, err := fmt.Fprintf(w, "%s %s %s%s\n", c.Kind, c.Name, c.Done, would)
+	return err
+}
+
+// Members are the regions.
+type Members []client.Member
+
+// WriteText writes a line for each region.
+func (m Members) WriteText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "REGION\tSTATE\tSINCE\tPROBLEM")
+	for _, x := range m {
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", x.Region, x.State, x.Since, x.Problem)
+	}
+	return t.Flush()
+}
