@@ -68,7 +68,8 @@ serve the same objects; no network joins them.
 On the Kubernetes API, of xb or of anybody, stand
 
   xb gateway      one front for many API servers
-  xb servicesync  Services and their endpoints across clusters`,
+  xb servicesync  Services and their endpoints across clusters
+  xb region       regions, over which names of accounts have one owner`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
@@ -87,9 +88,13 @@ On the Kubernetes API, of xb or of anybody, stand
 		newFsckCommand(logs),
 		newJournalCommand(logs),
 		newServicesyncCommand(logs),
+		newRegionCommand(),
 		newAWSCommand(),
 		newVersionCommand(),
 	)
+	for _, n := range regionNames() {
+		cmd.AddCommand(newNameCommand(n))
+	}
 	usage.OneOf(cmd, "log-level", "debug", "info", "warn", "error")
 	usage.OneOf(cmd, "log-format", "text", "json")
 	usage.Apply(cmd)

@@ -49,6 +49,13 @@ var pages = map[string]page{
 		{starts: "xb gateway --servers servers.yaml", skipped: "is a summary of docs/gateway.md, whose blocks are run"},
 		{starts: "xb gateway validate", runs: true},
 		{starts: "xb servicesync", skipped: "needs clusters with pods: test/servicesync has some"},
+		{starts: "export XB_REGIONS", skipped: "is a summary of docs/regions.md, whose blocks are run"},
+	}},
+	"docs/regions.md": {given: "export PATH=$PWD/bin:$PATH", blocks: []block{
+		{starts: "xb server --data-dir eu", runs: true},
+		{starts: "cat >regions.yaml", runs: true},
+		{starts: "xb servicecluster create", runs: true},
+		{starts: "xb assignment delete", runs: true},
 	}},
 	"docs/server.md": {given: "export PATH=$PWD/bin:$PATH", blocks: []block{
 		{starts: "xb server", serves: "In another terminal"},

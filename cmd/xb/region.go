@@ -1,0 +1,209 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xbernetes/xbernetes/api/region/client"
+	"github.com/xbernetes/xbernetes/internal/region/report"
+	"github.com/xbernetes/xbernetes/internal/usage"
+)
+
+// The exit codes of the commands of regions, beside 1 for all other failures.
+const (
+	exitRefused = 2
+	exitOpen    = 3
+)
+
+const regionExits = `
+Exit codes: 0 done; 2 refused, because of what there is or is not, and nothing was
+changed; 3 the outcome is open; 1 any other failure.`
+
+// regionTarget is which regions there are, and for how long to wait for them.
+type regionTarget struct {
+	file    string
+	timeout time.Duration
+	output  usage.Output
+}
+
+func (f *regionTarget) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.file, "regions", "", "file that names the regions and their kubeconfigs (default $XB_REGIONS, or else regions.yaml)")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "how long to wait for regions that do not answer, and for other clients")
+}
+
+// with calls do with the regions, until the time is over.
+func (f *regionTarget) with(cmd *cobra.Command, do func(context.Context, client.Config, *client.Regions) error) error {
+	config, err := client.Load(cmp.Or(f.file, os.Getenv("XB_REGIONS"), "regions.yaml"))
+	if err != nil {
+		return err
+	}
+	regions, err := client.Open(config, func(step string) { fmt.Fprintln(cmd.ErrOrStderr(), step) })
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	return regionExit(do(ctx, config, regions))
+}
+
+// regionExit gives an error its exit code.
+func regionExit(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, client.ErrOpen) || errors.Is(err, client.ErrRemoved) {
+		return withCode{err, exitOpen}
+	}
+	for _, refused := range []error{client.ErrTaken, client.ErrAbsent, client.ErrInUse, client.ErrContended, client.ErrNotMember, client.ErrLayout} {
+		if errors.Is(err, refused) {
+			return withCode{err, exitRefused}
+		}
+	}
+	return err
+}
+
+func newRegionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "region",
+		Short: "Join, list and remove regions",
+		Long: `A region is one Kubernetes API. Accounts, service clusters and assignments have
+names that are unique over all regions, without a server in between.
+
+The regions are named in a file:
+
+  register: eu
+  regions:
+    eu: eu.kubeconfig
+    us: us.kubeconfig
+
+The membership is changed in the register. Instead of it, central can name the kubeconfig
+of a central store. All clients must have the same. See docs/regions.md.`,
+	}
+	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionRemoveCommand(), newRegionKubeconfigCommand())
+	return cmd
+}
+
+func newRegionJoinCommand() *cobra.Command {
+	f := &regionTarget{}
+	cmd := &cobra.Command{
+		Use:   "join REGION",
+		Short: "Make a region a member",
+		Long: `Make a region a member, with the names of all others. It creates the definitions of
+what is stored, if they are not there. The region that has the register must be the first.
+If a join is interrupted, the same command goes on with it.
+` + regionExits,
+		Example: "  xb region join eu --regions regions.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd, func(ctx context.Context, _ client.Config, r *client.Regions) error { return r.Join(ctx, args[0]) })
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func newRegionListCommand() *cobra.Command {
+	f := &regionTarget{}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "Show which regions are members, and whether they answer",
+		Long:    "Show which regions are members, and whether they answer. The register must answer.\n" + regionExits,
+		Example: "  xb region list --regions regions.yaml -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.output.Check(); err != nil {
+				return err
+			}
+			return f.with(cmd, func(ctx context.Context, _ client.Config, r *client.Regions) error {
+				members, err := r.Members(ctx)
+				if err != nil {
+					return err
+				}
+				return f.output.Write(cmd.OutOrStdout(), report.Members(members))
+			})
+		},
+	}
+	f.register(cmd)
+	f.output.Register(cmd)
+	return cmd
+}
+
+func newRegionRemoveCommand() *cobra.Command {
+	f := &regionTarget{}
+	gone := false
+	cmd := &cobra.Command{
+		Use:   "remove REGION",
+		Short: "Make a region a member no more",
+		Long: `Make a region a member no more. What was acknowledged stays; operations of that region
+that were not are finished or taken back. Its later writes are void. It may join again, as new.
+If a removal is interrupted, the same command goes on with it.
+
+A region that does not answer is removed with --gone only: it may be alive, and its users
+are not told.
+` + regionExits,
+		Example: "  xb region remove us --gone",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd, func(ctx context.Context, _ client.Config, r *client.Regions) error {
+				err := r.Remove(ctx, args[0], gone)
+				if errors.Is(err, client.ErrAway) && !gone {
+					err = fmt.Errorf("%w; if it is gone for good, say --gone", err)
+				}
+				return err
+			})
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&gone, "gone", false, "remove it although it does not answer")
+	return cmd
+}
+
+func newRegionKubeconfigCommand() *cobra.Command {
+	f := &regionTarget{}
+	account, cluster := "", ""
+	cmd := &cobra.Command{
+		Use:   "kubeconfig [REGION]",
+		Short: "Print the kubeconfig of a region",
+		Long: `Print the kubeconfig of a region, or of the home of an account or service cluster, with
+the credentials that the file of regions leads to.
+` + regionExits,
+		Example: "  xb region kubeconfig --service-cluster tokyo >tokyo.kubeconfig",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if given := len(args) + min(len(account), 1) + min(len(cluster), 1); given != 1 {
+				return errors.New("name one of a region, --account and --service-cluster")
+			}
+			return f.with(cmd, func(ctx context.Context, config client.Config, r *client.Regions) error {
+				kind, name := client.Account, account
+				if cluster != "" {
+					kind, name = client.ServiceCluster, cluster
+				}
+				region := ""
+				if len(args) > 0 {
+					region = args[0]
+				} else {
+					var err error
+					if region, err = r.Route(ctx, kind, name); err != nil {
+						return err
+					}
+				}
+				text, err := config.Kubeconfig(region)
+				if err != nil {
+					return err
+				}
+				_, err = cmd.OutOrStdout().Write(text)
+				return err
+			})
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&account, "account", "", "of the home of this account")
+	cmd.Flags().StringVar(&cluster, "service-cluster", "", "of the home of this service cluster")
+	return cmd
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xbernetes/xbernetes/api/region/client"
+	"github.com/xbernetes/xbernetes/internal/region/report"
+)
+
+// named is a kind of thing as the commands call it.
+type named struct {
+	kind     client.Kind
+	command  string
+	words    string // what one is called in a sentence
+	plural   string
+	args     []string // what its name is made of
+	sample   string
+	whatItIs string
+}
+
+// The three kinds, each of which has a command.
+func regionNames() []named {
+	return []named{
+		{client.Account, "account", "an account", "accounts", []string{"NAME"}, "team-a", "An account is a name that is unique over all regions."},
+		{client.ServiceCluster, "servicecluster", "a service cluster", "service clusters", []string{"NAME"}, "tokyo", "A service cluster is a name that is unique over all regions, and leads to its region."},
+		{client.Assignment, "assignment", "an assignment", "assignments", []string{"SERVICECLUSTER", "ACCOUNT"}, "tokyo team-a", "An assignment is a service cluster and an account: there is one in all regions."},
+	}
+}
+
+// nameFlags are those of the commands of names.
+type nameFlags struct {
+	regionTarget
+	options client.Options
+	region  string
+}
+
+func (f *nameFlags) registerRegion(cmd *cobra.Command) {
+	f.register(cmd)
+	f.output.Register(cmd)
+	cmd.Flags().StringVar(&f.region, "region", "", "the region to ask in, and the home of what is created (default $XB_REGION)")
+}
+
+func (f *nameFlags) registerOptions(cmd *cobra.Command) {
+	f.registerRegion(cmd)
+	cmd.Flags().StringVar(&f.options.Operation, "operation", "", "ID of an operation to ask for again, or go on with; it is carried out once (default a new one)")
+	cmd.Flags().BoolVar(&f.options.DryRun, "dry-run", false, "check, and write nothing")
+}
+
+// in calls do with the region that is asked.
+func (f *nameFlags) in(cmd *cobra.Command, do func(context.Context, *client.Region) error) error {
+	if err := f.output.Check(); err != nil {
+		return err
+	}
+	region := cmp.Or(f.region, os.Getenv("XB_REGION"))
+	if region == "" {
+		return errors.New("--region must name the region to ask in")
+	}
+	return f.with(cmd, func(ctx context.Context, _ client.Config, r *client.Regions) error {
+		in, err := r.In(region)
+		if err != nil {
+			return err
+		}
+		return do(ctx, in)
+	})
+}
+
+func newNameCommand(n named) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   n.command,
+		Short: "Create, list and delete " + n.plural + " over all regions",
+		Long:  n.whatItIs + "\nSee docs/regions.md.",
+	}
+	cmd.AddCommand(newNameCreateCommand(n), newNameListCommand(n), newNameDeleteCommand(n))
+	return cmd
+}
+
+func newNameCreateCommand(n named) *cobra.Command {
+	f := &nameFlags{}
+	cmd := &cobra.Command{
+		Use:   "create " + strings.Join(n.args, " "),
+		Short: "Create " + n.words,
+		Long: "Create " + n.words + ` in all regions: it returns once all of them have it. If one does not
+answer, it waits until --timeout; then asking again with the --operation that was printed goes on.
+` + regionExits,
+		Example: "  xb " + n.command + " create " + n.sample + " --region eu",
+		Args:    cobra.ExactArgs(len(n.args)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.in(cmd, func(ctx context.Context, r *client.Region) error {
+				made, err := r.Create(ctx, n.kind, strings.Join(args, "/"), f.options)
+				if err != nil {
+					return err
+				}
+				return f.output.Write(cmd.OutOrStdout(), report.Change{Owned: made, Done: "created", DryRun: f.options.DryRun})
+			})
+		},
+	}
+	f.registerOptions(cmd)
+	return cmd
+}
+
+func newNameDeleteCommand(n named) *cobra.Command {
+	f := &nameFlags{}
+	cmd := &cobra.Command{
+		Use:   "delete " + strings.Join(n.args, " "),
+		Short: "Delete " + n.words,
+		Long: "Delete " + n.words + ` in all regions: it returns once none of them has it. If one does not
+answer, it waits until --timeout; then asking again with the --operation that was printed goes on.
+` + regionExits,
+		Example: "  xb " + n.command + " delete " + n.sample + " --region eu",
+		Args:    cobra.ExactArgs(len(n.args)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.in(cmd, func(ctx context.Context, r *client.Region) error {
+				name := strings.Join(args, "/")
+				gone, err := r.Delete(ctx, n.kind, name, f.options)
+				if err != nil {
+					return err
+				}
+				return f.output.Write(cmd.OutOrStdout(), report.Change{Owned: gone, Done: "deleted", DryRun: f.options.DryRun})
+			})
+		},
+	}
+	f.registerOptions(cmd)
+	return cmd
+}
+
+func newNameListCommand(n named) *cobra.Command {
+	f := &nameFlags{}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the " + n.plural + " of all regions",
+		Long:    "List the " + n.plural + " of all regions. The one region that is asked knows all.\n" + regionExits,
+		Example: "  xb " + n.command + " list --region eu -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.in(cmd, func(ctx context.Context, r *client.Region) error {
+				all, err := r.List(ctx, n.kind)
+				if err != nil {
+					return err
+				}
+				return f.output.Write(cmd.OutOrStdout(), report.Names(all))
+			})
+		},
+	}
+	f.registerRegion(cmd)
+	return cmd
+}
