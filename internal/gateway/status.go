@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
-	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
+	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
 // observation is what a server's status is made from.
 type observation struct {
 	server        *v1alpha1.RemoteAPIServer
 	found         found
-	health        backend.Health
+	health        endpoints.Health
 	refused       []ownership.Refusal
 	groupVersions []string // those that discovery shows as the server's
 	held          []string // the groups that it holds
@@ -59,7 +59,7 @@ func statusOf(o observation, last v1alpha1.RemoteAPIServerStatus) v1alpha1.Remot
 		}
 	}
 	for _, e := range o.health.Endpoints {
-		s.Endpoints = append(s.Endpoints, v1alpha1.EndpointStatus{URL: e.URL, Healthy: e.State == backend.Healthy, Message: clip(e.LastError)})
+		s.Endpoints = append(s.Endpoints, v1alpha1.EndpointStatus{URL: e.URL, Healthy: e.State == endpoints.Healthy, Message: clip(e.LastError)})
 	}
 	for _, c := range []metav1.Condition{available(o), unique(o), conformant(o)} {
 		c.ObservedGeneration = o.server.Generation

@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
-	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/conformance"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
+	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
 )
 
@@ -47,10 +47,10 @@ func TestStatus(t *testing.T) {
 				case "failed":
 					o.found.tried, o.found.err = true, errors.New(d.Input)
 				case "well":
-					o.health = backend.Health{Available: true, Checked: true, Endpoints: []backend.EndpointHealth{{URL: "https://x", State: backend.Healthy}}}
+					o.health = endpoints.Health{Available: true, Checked: true, Endpoints: []endpoints.EndpointHealth{{URL: "https://x", State: endpoints.Healthy}}}
 				case "down":
-					o.health = backend.Health{Checked: true, LastError: "cannot be reached at x: connection refused",
-						Endpoints: []backend.EndpointHealth{{URL: "https://x", State: backend.Down, LastError: "connection refused"}}}
+					o.health = endpoints.Health{Checked: true, LastError: "cannot be reached at x: connection refused",
+						Endpoints: []endpoints.EndpointHealth{{URL: "https://x", State: endpoints.Down, LastError: "connection refused"}}}
 				case "latency":
 					o.health.Latency, _ = time.ParseDuration(a.Vals[0])
 				case "refused":

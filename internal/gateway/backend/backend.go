@@ -1,5 +1,5 @@
-// Package backend is one registered API server: its endpoints and their
-// health, the connections to it, and how a request reaches it as the caller.
+// Package backend is one registered API server: the checks of its endpoints, the
+// connections to it, and how a request reaches it as the caller.
 // It never decides which server a request belongs to, and never follows a
 // server anywhere else.
 package backend
@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
 // Options are what all backends of a gateway share. The zero value is useful.
@@ -95,9 +96,9 @@ const (
 type Event struct {
 	Kind     EventKind
 	Server   string
-	Endpoint string // host and port; empty where none was chosen
-	Reason   Reason // of what failed
-	State    State  // of Checked
+	Endpoint string          // host and port; empty where none was chosen
+	Reason   Reason          // of what failed
+	State    endpoints.State // of Checked
 }
 
 // Backend is one API server. All methods may be called from many goroutines.
@@ -107,7 +108,7 @@ type Backend struct {
 	opts        Options
 	log         *slog.Logger
 	credentials Credentials
-	endpoints   *endpoints
+	endpoints   *endpoints.Set
 	connections *connections
 	responder   *Responder
 
@@ -140,7 +141,7 @@ func New(name string, spec v1alpha1.RemoteAPIServerSpec, creds Credentials, opts
 	if b.connections, err = newConnections(spec, opts); err != nil {
 		return nil, fmt.Errorf("register server %q: %w", name, err)
 	}
-	b.endpoints = newEndpoints(bases, ejection{after: opts.EjectAfter, first: opts.EjectFor, most: 5 * time.Minute})
+	b.endpoints = endpoints.New(bases, endpoints.Ejection{After: opts.EjectAfter, First: opts.EjectFor, Most: 5 * time.Minute})
 	return b, nil
 }
 
@@ -191,13 +192,13 @@ func checkMode(mode v1alpha1.IdentityMode, s Secret) error {
 func (b *Backend) Name() string { return b.name }
 
 // Health is what is known of the server now.
-func (b *Backend) Health() Health { return b.endpoints.health(b.opts.now()) }
+func (b *Backend) Health() endpoints.Health { return b.endpoints.Health(b.opts.now()) }
 
 // Endpoints are its endpoints, as Events name them.
 func (b *Backend) Endpoints() []string {
 	var names []string
-	for _, ep := range b.endpoints.all {
-		names = append(names, ep.base.Host)
+	for _, ep := range b.endpoints.All {
+		names = append(names, ep.Base.Host)
 	}
 	return names
 }

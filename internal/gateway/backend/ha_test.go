@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
 // replica is one endpoint of a server in HA: it counts callers' requests, and
@@ -187,14 +188,14 @@ func TestCallersSpread(t *testing.T) {
 	count := map[string]int{}
 	for i := range 3000 {
 		client := fmt.Sprint("user-", i)
-		order := b.endpoints.order(client, now)
+		order := b.endpoints.Order(client, now)
 		if len(order) != 3 || order[0] == order[1] || order[1] == order[2] || order[0] == order[2] {
 			t.Fatalf("%s: an order of %d", client, len(order))
 		}
-		if again := b.endpoints.order(client, now.Add(time.Hour)); !slices.Equal(order, again) {
+		if again := b.endpoints.Order(client, now.Add(time.Hour)); !slices.Equal(order, again) {
 			t.Fatalf("%s does not keep to its endpoint", client)
 		}
-		count[order[0].base.Host]++
+		count[order[0].Base.Host]++
 	}
 	for host, n := range count {
 		if n < 800 || n > 1200 {
@@ -208,28 +209,28 @@ func TestEjection(t *testing.T) {
 	b := newBackend(t, v1alpha1.RemoteAPIServerSpec{Endpoints: []string{"https://a", "https://b"}}, nil, Options{EjectAfter: 3, EjectFor: time.Second})
 	now := time.Unix(0, 0)
 	e := b.endpoints
-	preferred := func() *endpoint { return e.order("alice", now)[0] }
+	preferred := func() *endpoints.Endpoint { return e.Order("alice", now)[0] }
 	bad := preferred()
 
 	fail := func(want bool) {
 		t.Helper()
-		if got := e.failed(bad, "it fails", now); got != want {
+		if got := e.Failed(bad, "it fails", now); got != want {
 			t.Fatalf("ejected: %t, want %t", got, want)
 		}
 	}
 	fail(false)
 	fail(false)
-	e.succeeded(bad) // not in a row
+	e.Succeeded(bad) // not in a row
 	fail(false)
 	fail(false)
 	if preferred() != bad {
 		t.Fatal("set aside too early")
 	}
 	fail(true)
-	if preferred() == bad || len(e.order("alice", now)) != 2 {
+	if preferred() == bad || len(e.Order("alice", now)) != 2 {
 		t.Fatal("an ejected endpoint must come last, and stay at hand")
 	}
-	if h := e.health(now); !h.Endpoints[slices.Index(e.all, bad)].Ejected || !h.Available {
+	if h := e.Health(now); !h.Endpoints[slices.Index(e.All, bad)].Ejected || !h.Available {
 		t.Errorf("health does not tell: %+v", h)
 	}
 	now = now.Add(time.Second)
@@ -248,16 +249,17 @@ func TestEjection(t *testing.T) {
 	if preferred() != bad {
 		t.Fatal("not back after twice its time")
 	}
-	spans := e.eject.spans()
-	for range 100 {
-		spans.Step()
-	}
-	if got := spans.Step(); got != 5*time.Minute {
-		t.Errorf("set aside for %s at most", got)
+	for range 20 {
+		fail(false)
+		fail(false)
+		fail(true)
+		if now = now.Add(5 * time.Minute); preferred() != bad {
+			t.Fatal("set aside for more than five minutes")
+		}
 	}
 
 	single := newBackend(t, v1alpha1.RemoteAPIServerSpec{URL: "https://a"}, nil, Options{EjectAfter: 1})
-	if single.endpoints.failed(single.endpoints.all[0], "", now) {
+	if single.endpoints.Failed(single.endpoints.All[0], "", now) {
 		t.Error("the only endpoint was set aside")
 	}
 }
@@ -326,7 +328,7 @@ func TestHealthChecks(t *testing.T) {
 	until(t, "both healthy", func() bool { h := b.Health(); return h.Checked && h.Latency > 0 })
 
 	first.readyz.Store(500)
-	state := func(r *replica) State {
+	state := func(r *replica) endpoints.State {
 		for _, e := range b.Health().Endpoints {
 			if e.URL == r.URL {
 				return e.State
@@ -334,7 +336,7 @@ func TestHealthChecks(t *testing.T) {
 		}
 		return ""
 	}
-	until(t, "the first unready", func() bool { return state(first) == Unready })
+	until(t, "the first unready", func() bool { return state(first) == endpoints.Unready })
 	if _, body := get(t, gw, widgets); !strings.Contains(body, second.name) {
 		t.Errorf("a request went to the endpoint that is not ready: %s", body)
 	}
@@ -344,12 +346,12 @@ func TestHealthChecks(t *testing.T) {
 		t.Errorf("endpoints that are not ready are better than none: %s", resp.Status)
 	}
 	first.readyz.Store(0)
-	until(t, "the first back", func() bool { return state(first) == Healthy && b.Health().Available })
+	until(t, "the first back", func() bool { return state(first) == endpoints.Healthy && b.Health().Available })
 	first.Close()
-	until(t, "the first down", func() bool { return state(first) == Down })
+	until(t, "the first down", func() bool { return state(first) == endpoints.Down })
 	second.Close()
 	until(t, "both down", func() bool {
-		return state(second) == Down && strings.Contains(b.Health().LastError, "connection refused")
+		return state(second) == endpoints.Down && strings.Contains(b.Health().LastError, "connection refused")
 	})
 	resp, body := get(t, gw, widgets)
 	if s := statusOf(t, resp, body); s.Code != http.StatusServiceUnavailable || causeOf(s) != NoEndpoint || !strings.Contains(s.Message, "connection refused") {
@@ -365,21 +367,21 @@ func TestHealthChecks(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		codes map[string]int
-		want  State
+		want  endpoints.State
 		says  string
 	}{
-		"ready":                       {map[string]int{"/readyz": 200}, Healthy, ""},
-		"not ready":                   {map[string]int{"/readyz": 500, "/healthz": 200}, Unready, "/readyz with 500"},
-		"old":                         {map[string]int{"/readyz": 404, "/healthz": 200}, Healthy, ""},
-		"old and ill":                 {map[string]int{"/readyz": 404, "/healthz": 500}, Unready, "/healthz with 500"},
-		"keeps it to itself":          {map[string]int{"/readyz": 403, "/healthz": 403, "/version": 200}, Healthy, ""},
-		"keeps everything to itself":  {map[string]int{"/readyz": 401, "/healthz": 401, "/version": 403}, Healthy, ""},
-		"does not know the gateway":   {map[string]int{"/readyz": 401, "/healthz": 401, "/version": 401}, Healthy, "own credentials"},
-		"redirects":                   {map[string]int{"/readyz": 302}, Unready, "redirect (302)"},
-		"has only /version":           {map[string]int{"/readyz": 404, "/healthz": 404, "/version": 200}, Healthy, ""},
-		"is overloaded":               {map[string]int{"/readyz": 429}, Unready, "429"},
-		"fails with its last breath":  {map[string]int{"/readyz": 404, "/healthz": 404, "/version": 503}, Unready, "503"},
-		"has none of them, and lives": {map[string]int{"/readyz": 404, "/healthz": 404, "/version": 404}, Healthy, ""},
+		"ready":                       {map[string]int{"/readyz": 200}, endpoints.Healthy, ""},
+		"not ready":                   {map[string]int{"/readyz": 500, "/healthz": 200}, endpoints.Unready, "/readyz with 500"},
+		"old":                         {map[string]int{"/readyz": 404, "/healthz": 200}, endpoints.Healthy, ""},
+		"old and ill":                 {map[string]int{"/readyz": 404, "/healthz": 500}, endpoints.Unready, "/healthz with 500"},
+		"keeps it to itself":          {map[string]int{"/readyz": 403, "/healthz": 403, "/version": 200}, endpoints.Healthy, ""},
+		"keeps everything to itself":  {map[string]int{"/readyz": 401, "/healthz": 401, "/version": 403}, endpoints.Healthy, ""},
+		"does not know the gateway":   {map[string]int{"/readyz": 401, "/healthz": 401, "/version": 401}, endpoints.Healthy, "own credentials"},
+		"redirects":                   {map[string]int{"/readyz": 302}, endpoints.Unready, "redirect (302)"},
+		"has only /version":           {map[string]int{"/readyz": 404, "/healthz": 404, "/version": 200}, endpoints.Healthy, ""},
+		"is overloaded":               {map[string]int{"/readyz": 429}, endpoints.Unready, "429"},
+		"fails with its last breath":  {map[string]int{"/readyz": 404, "/healthz": 404, "/version": 503}, endpoints.Unready, "503"},
+		"has none of them, and lives": {map[string]int{"/readyz": 404, "/healthz": 404, "/version": 404}, endpoints.Healthy, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -392,7 +394,7 @@ func TestCheck(t *testing.T) {
 			spec := specOf(v1alpha1.Impersonate, api)
 			spec.Endpoints[0] += "/base"
 			b := newBackend(t, spec, tokenOnly(t, "ours"), Options{})
-			if s, why, _ := (&checker{backend: b, endpoint: b.endpoints.all[0]}).check(t.Context()); s != c.want || !strings.Contains(why, c.says) || c.says == "" && why != "" {
+			if s, why, _ := (&checker{backend: b, endpoint: b.endpoints.All[0]}).check(t.Context()); s != c.want || !strings.Contains(why, c.says) || c.says == "" && why != "" {
 				t.Errorf("got %s %q, want %s %q", s, why, c.want, c.says)
 			}
 		})

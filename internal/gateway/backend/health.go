@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
 // Run checks the health of every endpoint until ctx ends, and then closes idle
@@ -18,7 +20,7 @@ import (
 func (b *Backend) Run(ctx context.Context) error {
 	defer b.connections.close()
 	g, ctx := errgroup.WithContext(ctx)
-	for _, ep := range b.endpoints.all {
+	for _, ep := range b.endpoints.All {
 		c := &checker{backend: b, endpoint: ep}
 		g.Go(func() error { c.run(ctx); return nil })
 	}
@@ -28,7 +30,7 @@ func (b *Backend) Run(ctx context.Context) error {
 // checker checks the health of one endpoint.
 type checker struct {
 	backend  *Backend
-	endpoint *endpoint
+	endpoint *endpoints.Endpoint
 	failures int // checks that failed in a row
 }
 
@@ -41,14 +43,14 @@ func (c *checker) run(ctx context.Context) {
 			return
 		}
 		state := c.judge(found)
-		if before := ep.checked(state, why, latency, b.opts.now()); before != state {
-			b.log.Info("endpoint state changed", "endpoint", ep.base.Host, "from", before, "to", state, "error", why)
+		if before := ep.Checked(state, why, latency, b.opts.now()); before != state {
+			b.log.Info("endpoint state changed", "endpoint", ep.Base.Host, "from", before, "to", state, "error", why)
 		}
-		b.observe(Event{Kind: Checked, Endpoint: ep.base.Host, State: state})
+		b.observe(Event{Kind: Checked, Endpoint: ep.Base.Host, State: state})
 		// At least RetryInterval passes, however many requests fail and kick.
 		pause(ctx, b.opts.RetryInterval, nil)
-		if state == Healthy && c.failures == 0 {
-			pause(ctx, b.opts.CheckInterval-b.opts.RetryInterval, ep.kick)
+		if state == endpoints.Healthy && c.failures == 0 {
+			pause(ctx, b.opts.CheckInterval-b.opts.RetryInterval, ep.Kick)
 		}
 	}
 }
@@ -67,14 +69,14 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 
 // judge returns the state after a check. A healthy endpoint stays healthy until
 // CheckFailures checks in a row have failed.
-func (c *checker) judge(found State) State {
-	if found == Healthy {
+func (c *checker) judge(found endpoints.State) endpoints.State {
+	if found == endpoints.Healthy {
 		c.failures = 0
-		return Healthy
+		return endpoints.Healthy
 	}
 	c.failures++
-	if c.endpoint.state() == Healthy && c.failures < c.backend.opts.CheckFailures {
-		return Healthy
+	if c.endpoint.State() == endpoints.Healthy && c.failures < c.backend.opts.CheckFailures {
+		return endpoints.Healthy
 	}
 	return found
 }
@@ -82,7 +84,7 @@ func (c *checker) judge(found State) State {
 // check asks the endpoint how it is. It asks for /readyz; if the server has no such
 // path or forbids it, for /healthz; and then for /version, for which any answer will
 // do that is not an error of the server's own.
-func (c *checker) check(ctx context.Context) (s State, why string, latency time.Duration) {
+func (c *checker) check(ctx context.Context) (s endpoints.State, why string, latency time.Duration) {
 	b := c.backend
 	ctx, cancel := context.WithTimeout(ctx, b.opts.CheckTimeout)
 	defer cancel()
@@ -92,31 +94,31 @@ func (c *checker) check(ctx context.Context) (s State, why string, latency time.
 		latency = time.Since(start)
 		switch {
 		case f != nil:
-			return Down, f.message, 0
+			return endpoints.Down, f.message, 0
 		case code >= 200 && code < 300:
-			return Healthy, "", latency
+			return endpoints.Healthy, "", latency
 		case code >= 300 && code < 400:
-			return Unready, fmt.Sprintf("answers %s with a redirect (%d): register the address that serves the API", path, code), latency
+			return endpoints.Unready, fmt.Sprintf("answers %s with a redirect (%d): register the address that serves the API", path, code), latency
 		case code >= 500, code == http.StatusTooManyRequests:
-			return Unready, fmt.Sprintf("answers %s with %d %s", path, code, http.StatusText(code)), latency
+			return endpoints.Unready, fmt.Sprintf("answers %s with %d %s", path, code, http.StatusText(code)), latency
 		case path == "/version" && code == http.StatusUnauthorized && !b.credentials.Current().empty():
-			return Healthy, "does not accept the gateway's own credentials (401)", latency
+			return endpoints.Healthy, "does not accept the gateway's own credentials (401)", latency
 		}
 	}
 	// The endpoint answers, and tells the gateway no more than that.
-	return Healthy, "", latency
+	return endpoints.Healthy, "", latency
 }
 
 // ask gets a path as the gateway, and returns the code of the answer.
 func (c *checker) ask(ctx context.Context, path string) (int, *fault) {
 	b, ep := c.backend, c.endpoint
 	e := errand{}
-	req := (&http.Request{Method: http.MethodGet, URL: join(ep.base, &url.URL{Path: path}, false), Header: http.Header{}}).WithContext(ctx)
+	req := (&http.Request{Method: http.MethodGet, URL: join(ep.Base, &url.URL{Path: path}, false), Header: http.Header{}}).WithContext(ctx)
 	b.identifySelf(req.Header)
 	req.Header.Set("User-Agent", userAgent)
 	resp, sent, err := b.attempt(e.transport(b), req, e)
 	if err != nil {
-		f := explain(err, ep.base.Host, sent, true, b.opts.now())
+		f := explain(err, ep.Base.Host, sent, true, b.opts.now())
 		return 0, &f
 	}
 	defer resp.Body.Close()

@@ -8,6 +8,8 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
+
+	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
 // errand says how to send a request, be it a caller's or the gateway's own.
@@ -42,9 +44,9 @@ func (b *Backend) send(req *http.Request, e errand) (*http.Response, error) {
 	if body != nil {
 		defer body.Close()
 	}
-	order := b.endpoints.order(e.client, b.opts.now())
+	order := b.endpoints.Order(e.client, b.opts.now())
 	if len(order) == 0 {
-		return nil, b.fail("", fault{http.StatusServiceUnavailable, NoEndpoint, "has no endpoint that answers: " + b.endpoints.lastError()})
+		return nil, b.fail("", fault{http.StatusServiceUnavailable, NoEndpoint, "has no endpoint that answers: " + b.endpoints.LastError()})
 	}
 	if len(order) == 1 {
 		order = append(order, order[0]) // a second try, because an idle connection may have been closed
@@ -54,14 +56,14 @@ func (b *Backend) send(req *http.Request, e errand) (*http.Response, error) {
 		last := i == len(order)-1 || i == b.opts.MaxTries-1
 		elsewhere := !last && order[i+1] != ep
 		out := req.Clone(req.Context())
-		out.URL = join(ep.base, req.URL, e.keepEscapes)
+		out.URL = join(ep.Base, req.URL, e.keepEscapes)
 		out.Host = ""
 		if body != nil {
 			out.Body = io.NopCloser(body) // a transport closes what it was given, used or not
 		}
 		resp, sent, err := b.attempt(rt, out, e)
 		if err == nil && !unwell(resp.StatusCode) {
-			b.endpoints.succeeded(ep)
+			b.endpoints.Succeeded(ep)
 			return resp, nil
 		}
 		if err == nil {
@@ -70,18 +72,18 @@ func (b *Backend) send(req *http.Request, e errand) (*http.Response, error) {
 				return resp, nil
 			}
 			resp.Body.Close()
-			b.observe(Event{Kind: Retried, Endpoint: ep.base.Host})
+			b.observe(Event{Kind: Retried, Endpoint: ep.Base.Host})
 			continue
 		}
-		f := explain(err, ep.base.Host, sent, read, b.opts.now())
+		f := explain(err, ep.Base.Host, sent, read, b.opts.now())
 		if f.reason == Canceled || req.Context().Err() != nil {
-			return nil, b.fail(ep.base.Host, f)
+			return nil, b.fail(ep.Base.Host, f)
 		}
 		b.note(ep, f)
 		if again := elsewhere && !sent || !last && read && f.reason == Broken; !again {
-			return nil, b.fail(ep.base.Host, f)
+			return nil, b.fail(ep.Base.Host, f)
 		}
-		b.observe(Event{Kind: Retried, Endpoint: ep.base.Host, Reason: f.reason})
+		b.observe(Event{Kind: Retried, Endpoint: ep.Base.Host, Reason: f.reason})
 	}
 	panic("unreachable: the last try returns")
 }
@@ -96,13 +98,13 @@ func isRead(method string) bool {
 }
 
 // note counts a failure against an endpoint, and has it checked.
-func (b *Backend) note(ep *endpoint, f fault) {
-	if b.endpoints.failed(ep, f.message, b.opts.now()) {
-		b.log.Warn("endpoint ejected", "endpoint", ep.base.Host, "error", f.message)
-		b.observe(Event{Kind: Ejected, Endpoint: ep.base.Host, Reason: f.reason})
+func (b *Backend) note(ep *endpoints.Endpoint, f fault) {
+	if b.endpoints.Failed(ep, f.message, b.opts.now()) {
+		b.log.Warn("endpoint ejected", "endpoint", ep.Base.Host, "error", f.message)
+		b.observe(Event{Kind: Ejected, Endpoint: ep.Base.Host, Reason: f.reason})
 	}
 	select {
-	case ep.kick <- struct{}{}:
+	case ep.Kick <- struct{}{}:
 	default:
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/call"
+	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
 // Whose limit refuses a request, as a label.
@@ -134,7 +135,7 @@ func (c *Control) Observe(e backend.Event) {
 			m.ejections.WithLabelValues(e.Server, e.Endpoint).Inc()
 		case backend.Checked:
 			up := 0.0
-			if e.State == backend.Healthy {
+			if e.State == endpoints.Healthy {
 				up = 1
 			}
 			m.up.WithLabelValues(e.Server, e.Endpoint).Set(up)

@@ -30,6 +30,7 @@ import (
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/call"
+	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -259,9 +260,9 @@ func TestMetricsAreBounded(t *testing.T) {
 	for i := range 100 {
 		s := p.Limit(fmt.Sprint("server-", i), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		s.ServeHTTP(httptest.NewRecorder(), begun(t, httptest.NewRequest(http.MethodGet, "/", nil)))
-		p.Observe(backend.Event{Kind: backend.Checked, Server: fmt.Sprint("server-", i), Endpoint: "a:1", State: backend.Healthy})
+		p.Observe(backend.Event{Kind: backend.Checked, Server: fmt.Sprint("server-", i), Endpoint: "a:1", State: endpoints.Healthy})
 		s.Close()
-		p.Observe(backend.Event{Kind: backend.Checked, Server: fmt.Sprint("server-", i), Endpoint: "a:1", State: backend.Healthy})
+		p.Observe(backend.Event{Kind: backend.Checked, Server: fmt.Sprint("server-", i), Endpoint: "a:1", State: endpoints.Healthy})
 	}
 	if n := series(t, reg); n != 0 {
 		t.Errorf("%d series of servers that are gone", n)
@@ -313,7 +314,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	p := newControl(t, Options{Metrics: reg})
 	old := p.Limit("one", http.NotFoundHandler(), "stays:1", "goes:1")
 	for _, endpoint := range []string{"stays:1", "goes:1"} {
-		p.Observe(backend.Event{Kind: backend.Checked, Server: "one", Endpoint: endpoint, State: backend.Healthy})
+		p.Observe(backend.Event{Kind: backend.Checked, Server: "one", Endpoint: endpoint, State: endpoints.Healthy})
 		p.Observe(backend.Event{Kind: backend.Ejected, Server: "one", Endpoint: endpoint})
 	}
 	replacement := p.Limit("one", http.NotFoundHandler(), "stays:1")
@@ -351,7 +352,7 @@ func TestMetrics(t *testing.T) {
 	ask(t, s, http.MethodGet, widgets+"?watch=1", "alice")
 	for _, e := range []backend.Event{
 		{Kind: backend.Failed, Reason: backend.Unreachable}, {Kind: backend.Retried}, {Kind: backend.Ejected, Endpoint: "a:1"},
-		{Kind: backend.Checked, Endpoint: "a:1", State: backend.Healthy}, {Kind: backend.Checked, Endpoint: "a:2", State: backend.Down},
+		{Kind: backend.Checked, Endpoint: "a:1", State: endpoints.Healthy}, {Kind: backend.Checked, Endpoint: "a:2", State: endpoints.Down},
 	} {
 		e.Server = "one"
 		p.Observe(e)

@@ -1,4 +1,6 @@
-package backend
+// Package endpoints keeps what is known of the addresses of one server: which of them are
+// well, and which a client should try first. It connects to none of them.
+package endpoints
 
 import (
 	"cmp"
@@ -45,11 +47,11 @@ type Health struct {
 	Endpoints []EndpointHealth
 }
 
-// endpoint is one address of the server.
-type endpoint struct {
-	base *url.URL
+// Endpoint is one address of the server.
+type Endpoint struct {
+	Base *url.URL      // below which the API is
+	Kick chan struct{} // asks for a health check now; holds one
 	hash uint64
-	kick chan struct{} // asks for a health check now; holds one
 
 	mu        sync.Mutex
 	health    EndpointHealth // guarded by mu
@@ -58,47 +60,48 @@ type endpoint struct {
 	until     time.Time      // the endpoint is ejected until then; guarded by mu
 }
 
-// ejection says after how many failures in a row an endpoint is set aside, for how
+// Ejection says after how many failures in a row an endpoint is set aside, for how
 // long the first time, and for how long at most; the time doubles in between.
-type ejection struct {
-	after       int
-	first, most time.Duration
+type Ejection struct {
+	After       int
+	First, Most time.Duration
 }
 
-func (e ejection) spans() wait.Backoff {
-	return wait.Backoff{Duration: e.first, Factor: 2, Cap: e.most, Steps: math.MaxInt}
+func (e Ejection) spans() wait.Backoff {
+	return wait.Backoff{Duration: e.First, Factor: 2, Cap: e.Most, Steps: math.MaxInt}
 }
 
-// endpoints are the addresses of one server.
-type endpoints struct {
-	all   []*endpoint
+// Set are the addresses of one server. Its methods are safe for concurrent use.
+type Set struct {
+	All   []*Endpoint // in the order that they were given; fixed
 	seed  maphash.Seed
-	eject ejection
+	eject Ejection
 }
 
-func newEndpoints(bases []*url.URL, eject ejection) *endpoints {
-	e := &endpoints{seed: maphash.MakeSeed(), eject: eject}
+// New returns the set of endpoints with these base URLs, of which nothing is known yet.
+func New(bases []*url.URL, eject Ejection) *Set {
+	e := &Set{seed: maphash.MakeSeed(), eject: eject}
 	for _, u := range bases {
-		e.all = append(e.all, &endpoint{
-			base: u, hash: maphash.String(e.seed, u.String()), kick: make(chan struct{}, 1),
+		e.All = append(e.All, &Endpoint{
+			Base: u, hash: maphash.String(e.seed, u.String()), Kick: make(chan struct{}, 1),
 			health: EndpointHealth{URL: u.String(), State: Unknown}, ejections: eject.spans(),
 		})
 	}
 	return e
 }
 
-// order returns the endpoints to try for a client, best first; none if all are
+// Order returns the endpoints to try for a client, best first; none if all are
 // down. A client keeps to one endpoint while that is well: if one replica lags
 // another, the client does not see older state after newer. Different clients get
 // different endpoints. Endpoints that are unready or ejected come last.
-func (e *endpoints) order(client string, now time.Time) []*endpoint {
+func (e *Set) Order(client string, now time.Time) []*Endpoint {
 	type ranked struct {
-		*endpoint
+		*Endpoint
 		rank   int
 		weight uint64
 	}
 	var usable []ranked
-	for _, ep := range e.all {
+	for _, ep := range e.All {
 		if rank := ep.rank(now); rank < rankDown {
 			usable = append(usable, ranked{ep, rank, 0})
 		}
@@ -111,9 +114,9 @@ func (e *endpoints) order(client string, now time.Time) []*endpoint {
 			return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.weight, b.weight))
 		})
 	}
-	out := make([]*endpoint, len(usable))
+	out := make([]*Endpoint, len(usable))
 	for i, u := range usable {
-		out[i] = u.endpoint
+		out[i] = u.Endpoint
 	}
 	return out
 }
@@ -125,7 +128,7 @@ const (
 	rankDown
 )
 
-func (ep *endpoint) rank(now time.Time) int {
+func (ep *Endpoint) rank(now time.Time) int {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	switch {
@@ -139,28 +142,28 @@ func (ep *endpoint) rank(now time.Time) int {
 	return rankGood
 }
 
-// state is the state after the last health check.
-func (ep *endpoint) state() State {
+// State is the state after the last health check.
+func (ep *Endpoint) State() State {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	return ep.health.State
 }
 
-// succeeded notes that a caller's request was answered by ep.
-func (e *endpoints) succeeded(ep *endpoint) {
+// Succeeded notes that a caller's request was answered by ep.
+func (e *Set) Succeeded(ep *Endpoint) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	ep.failures, ep.ejections, ep.until = 0, e.eject.spans(), time.Time{}
 }
 
-// failed notes that a caller's request was not answered, or was answered by an error
+// Failed notes that a caller's request was not answered, or was answered by an error
 // of the server's own, and says whether that ejects the endpoint. The only endpoint
 // of a server is never ejected, because every request would fail then.
-func (e *endpoints) failed(ep *endpoint, why string, now time.Time) (ejected bool) {
+func (e *Set) Failed(ep *Endpoint, why string, now time.Time) (ejected bool) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	ep.failures++
-	if ep.failures < e.eject.after || now.Before(ep.until) || len(e.all) == 1 {
+	if ep.failures < e.eject.After || now.Before(ep.until) || len(e.All) == 1 {
 		return false
 	}
 	ep.until = now.Add(ep.ejections.Step())
@@ -169,8 +172,8 @@ func (e *endpoints) failed(ep *endpoint, why string, now time.Time) (ejected boo
 	return true
 }
 
-// checked notes the outcome of a health check, and returns the state before it.
-func (ep *endpoint) checked(s State, why string, latency time.Duration, now time.Time) (before State) {
+// Checked notes the outcome of a health check, and returns the state before it.
+func (ep *Endpoint) Checked(s State, why string, latency time.Duration, now time.Time) (before State) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	before = ep.health.State
@@ -181,10 +184,10 @@ func (ep *endpoint) checked(s State, why string, latency time.Duration, now time
 	return before
 }
 
-// health returns what is known of the server.
-func (e *endpoints) health(now time.Time) Health {
+// Health returns what is known of the server.
+func (e *Set) Health(now time.Time) Health {
 	h := Health{Checked: true}
-	for _, ep := range e.all {
+	for _, ep := range e.All {
 		ep.mu.Lock()
 		eh := ep.health
 		eh.Ejected = now.Before(ep.until)
@@ -205,5 +208,5 @@ func (e *endpoints) health(now time.Time) Health {
 	return h
 }
 
-// lastError says why no endpoint can be used.
-func (e *endpoints) lastError() string { return e.health(time.Time{}).LastError }
+// LastError says why no endpoint can be used.
+func (e *Set) LastError() string { return e.Health(time.Time{}).LastError }
