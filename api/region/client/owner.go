@@ -246,4 +246,4 @@ func (r *Regions) Route(ctx context.Context, kind Kind, name string) (string, er
 }
 
 // routeTimeout is how long a region has to say where a name is, before another is asked.
-const routeTimeout = 3 * time.Second
+const routeTimeout = 5 * time.Second

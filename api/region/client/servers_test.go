@@ -3,9 +3,9 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -18,11 +18,12 @@ type world struct {
 	servers map[string]*regiontest.Server
 	config  Config
 	regions *Regions
+	waits   func() // called when a client says that it waits
 }
 
 func newWorld(t *testing.T, central bool) *world {
 	binary := regiontest.Binary(t)
-	w := &world{t, map[string]*regiontest.Server{}, Config{Register: "eu", Regions: map[string]*rest.Config{}}, nil}
+	w := &world{t, map[string]*regiontest.Server{}, Config{Register: "eu", Regions: map[string]*rest.Config{}}, nil, func() {}}
 	for _, name := range []string{"eu", "us", "ap", "centre"} {
 		if name != "centre" || central {
 			w.servers[name] = regiontest.Start(t, binary)
@@ -36,10 +37,17 @@ func newWorld(t *testing.T, central bool) *world {
 		delete(w.config.Regions, "centre")
 	}
 	var err error
-	if w.regions, err = Open(w.config, func(s string) { t.Log(s) }); err != nil {
+	if w.regions, err = Open(w.config, w.progress); err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+func (w *world) progress(step string) {
+	w.Log(step)
+	if strings.HasPrefix(step, "waiting") {
+		w.waits()
+	}
 }
 
 func (w *world) in(name string) *Region {
@@ -168,10 +176,11 @@ func (w *world) away() {
 	id, err := eu.NewOperation(ctx)
 	w.must(err)
 	w.servers["ap"].Kill()
-	short, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
+	short, cancel := context.WithCancel(ctx)
+	w.waits = cancel
 	_, err = eu.Create(short, Account, "team-b", Options{Operation: id})
 	w.fails(err, ErrOpen)
+	w.waits = func() {}
 	w.lists(Account, []string{"eu", "us"}, "team-a")
 	home, err := w.in("ap").Route(ctx, Account, "team-a")
 	if err != nil || home != "eu" {
