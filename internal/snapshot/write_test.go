@@ -162,7 +162,8 @@ func TestWriteThatFails(t *testing.T) {
 	state, chains := stateAt(store.Info().ID, 3)
 	want := write(t, store, 3).Hash
 	for suffix, hashed := range map[string]bool{"manifest.json": true, "": false} {
-		w, err := snapshot.Write(t.Context(), failing{store, suffix}, store.Info().ID, author, state, chains)
+		empty := memlog.New(memlog.Options{}).Open()
+		w, err := snapshot.Write(t.Context(), failing{empty, suffix}, store.Info().ID, author, state, chains)
 		if !errors.Is(err, errFull) || w.Hashed != hashed || hashed && w.Hash != want {
 			t.Errorf("without blobs that end in %q: %+v, %v; want hashed %v", suffix, w, err, hashed)
 		}
