@@ -82,6 +82,9 @@ func newChain(cfg Config, p parts) (*chain, error) {
 	// Upstream adds the group of all who are known within its own authenticators.
 	auth.Authenticator = group.NewAuthenticatedGroupAdder(
 		clientcert.New(auth.Authenticator, clientCAs{p.roster}, auth.RequestHeaderConfig.CAContentProvider))
+	if generic.AuditPolicyRuleEvaluator != nil {
+		generic.AuditPolicyRuleEvaluator = transaction.Discreet{PolicyRuleEvaluator: generic.AuditPolicyRuleEvaluator}
+	}
 	if cfg.Etcd.Away != nil {
 		away.Check(generic, cfg.Etcd.Away)
 	}

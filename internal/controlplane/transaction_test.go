@@ -408,12 +408,13 @@ func quotaOf(t *testing.T, s *server, ns string, hard int64) (used func() int) {
 }
 
 // TestTransactionIsAudited: the transaction has an entry, and so has each operation, with
-// what the user did and which transaction it belongs to.
+// what the user did and which transaction it belongs to. A policy that logs everything
+// logs the bodies of the operations, and not that of the transaction.
 func TestTransactionIsAudited(t *testing.T) {
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
 	text := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n" +
-		"- {level: Metadata, users: [ann]}\n- {level: Metadata, resources: [{group: transaction.xbernetes.io}]}\n- {level: None}\n"
+		"- {level: RequestResponse, users: [ann]}\n- {level: RequestResponse, resources: [{group: transaction.xbernetes.io}]}\n- {level: None}\n"
 	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -429,6 +430,7 @@ func TestTransactionIsAudited(t *testing.T) {
 	}
 	type entry struct {
 		AuditID, Verb, RequestURI string
+		RequestObject             json.RawMessage
 		ResponseStatus            struct{ Code int }
 		Annotations               map[string]string
 	}
@@ -449,7 +451,7 @@ func TestTransactionIsAudited(t *testing.T) {
 		return len(entries) == 3, nil
 	})
 	whole := entries[2]
-	if whole.RequestURI != "/apis/transaction.xbernetes.io/v1alpha1/transactions" || whole.ResponseStatus.Code != http.StatusNotFound {
+	if whole.RequestURI != "/apis/transaction.xbernetes.io/v1alpha1/transactions" || whole.ResponseStatus.Code != http.StatusNotFound || whole.RequestObject != nil || entries[0].RequestObject == nil {
 		t.Errorf("the transaction's entry is %+v", whole)
 	}
 	for i, want := range []entry{

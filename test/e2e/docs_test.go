@@ -113,6 +113,7 @@ END`,
 			{starts: "cat > order.yaml", runs: true},
 			{starts: "xb transaction -f", runs: true}, // the key makes it safe
 			{starts: "mkdir app", runs: true},
+			{starts: "kubectl create clusterrole transactions", runs: true},
 		},
 	},
 	"docs/servicesync.md": {

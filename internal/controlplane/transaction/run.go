@@ -19,7 +19,7 @@ import (
 )
 
 // maxAnswers is how many bytes the answers to the operations may have in all.
-const maxAnswers = 8 << 20
+const maxAnswers = 4 << 20
 
 // errAgain is returned by attempt if other clients changed what it had read: nothing
 // was changed, and another attempt may succeed.
