@@ -77,12 +77,12 @@ func TestRead(t *testing.T) {
 // TestReadRefuses: one sentence that names the file.
 func TestReadRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"kind: ConfigMap\nmetadata: {name: x}":               "an object has no apiVersion or no kind",
-		"apiVersion: v1\nkind: ConfigMap":                    "a ConfigMap has no metadata.name",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: x}":     `Pod "x": the server serves no kind Pod in v1`,
-		"apiVersion: v9\nkind: Pod\nmetadata: {name: x}":     `Pod "x": the server serves no kind Pod in v9`,
-		"- a\n- b":                                           "",
-		"# nothing":                                          "the files hold no objects",
+		"kind: ConfigMap\nmetadata: {name: x}":           "an object has no apiVersion or no kind",
+		"apiVersion: v1\nkind: ConfigMap":                "a ConfigMap has no metadata.name",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: x}": `Pod "x": the server serves no kind Pod in v1`,
+		"apiVersion: v9\nkind: Pod\nmetadata: {name: x}": `Pod "x": the server serves no kind Pod in v9`,
+		"- a\n- b":  "",
+		"# nothing": "the files hold no objects",
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ": "",
 	} {
 		dir := folder(t, map[string]string{"x.yaml": text})
