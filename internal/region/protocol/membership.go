@@ -9,7 +9,7 @@ import (
 
 // raise changes the membership in the register, if it still is as it was read. Copies are
 // at most one change behind, because they are raised to what was read before.
-func (p *Pass) raise(at stored.Object, next stored.Membership) (stored.Object, error) {
+func (p *places) raise(at stored.Object, next stored.Membership) (stored.Object, error) {
 	now := at.Body.(stored.Membership)
 	stay := slices.DeleteFunc(now.Regions(), func(r stored.Region) bool {
 		_, found := next.Find(r)
@@ -28,9 +28,9 @@ func (p *Pass) raise(at stored.Object, next stored.Membership) (stored.Object, e
 
 // push raises the copies of the membership in all members. Anybody may do that: a copy is
 // never older afterwards.
-func (p *Pass) push(m stored.Membership) error { return p.pushTo(m.Regions(), m) }
+func (p *places) push(m stored.Membership) error { return p.pushTo(m.Regions(), m) }
 
-func (p *Pass) pushTo(regions []stored.Region, m stored.Membership) error {
+func (p *places) pushTo(regions []stored.Region, m stored.Membership) error {
 	var places []stored.Place
 	var reads []stored.Request
 	for _, r := range regions {
@@ -98,11 +98,11 @@ func (p *Pass) Join(r stored.Region) (stored.Membership, error) {
 			return m, err
 		}
 	}
-	if err := p.fill(at, r); err != nil {
-		return m, err
-	}
 	m = at.Body.(stored.Membership)
 	me, _ = m.Find(r)
+	if err := (&filling{p, at, m, me}).fill(); err != nil {
+		return m, err
+	}
 	me.Active = true
 	if at, err = p.raise(at, m.With(me)); err != nil {
 		return m, err
@@ -111,30 +111,35 @@ func (p *Pass) Join(r stored.Region) (stored.Membership, error) {
 	return m, p.push(m)
 }
 
-// fill gives a joining region the claims that the active members have. at is the register
-// with the region in it: operations that read it from now on reserve their keys in the
-// region, too; those that have read it before are made to do so.
-func (p *Pass) fill(at stored.Object, r stored.Region) error {
-	m := at.Body.(stored.Membership)
-	me, _ := m.Find(r)
-	if err := p.push(m); err != nil {
+// filling gives a joining region the claims that the active members have.
+type filling struct {
+	*Pass
+	at stored.Object     // the register, as it was read with the region in it
+	m  stored.Membership // what the register holds. Invariant: `to` is in it, and is not active
+	to stored.Member     // the joining region
+}
+
+// fill gives the region its claims. Operations that read the register from now on reserve
+// their keys in the region, too; those that have read it before are made to do so.
+func (f *filling) fill() error {
+	if err := f.push(f.m); err != nil {
 		return err
 	}
-	if err := p.disown(me); err != nil {
+	if err := f.disown(f.to); err != nil {
 		return err
 	}
-	if err := p.renew(m); err != nil {
+	if err := f.renew(f.m); err != nil {
 		return err
 	}
-	i := slices.IndexFunc(m.Members, func(x stored.Member) bool { return x.Active })
+	i := slices.IndexFunc(f.m.Members, func(x stored.Member) bool { return x.Active })
 	if i < 0 {
 		return nil
 	}
-	return p.copyClaims(at, m.Members[i], me)
+	return f.copyClaims(f.m.Members[i])
 }
 
 // renew has every pending operation reserve its key anew under this membership.
-func (p *Pass) renew(m stored.Membership) error {
+func (p *places) renew(m stored.Membership) error {
 	records, err := p.records(m)
 	if err != nil {
 		return err
@@ -153,7 +158,7 @@ func (p *Pass) renew(m stored.Membership) error {
 }
 
 // records lists the records of all operations whose home is a member.
-func (p *Pass) records(m stored.Membership) ([]record, error) {
+func (p *places) records(m stored.Membership) ([]record, error) {
 	var lists []stored.Request
 	if p.layout.Central {
 		lists = append(lists, stored.ListOf(stored.Central, stored.KindOperation))
@@ -175,7 +180,7 @@ func (p *Pass) records(m stored.Membership) ([]record, error) {
 }
 
 // list lists the claims of a member, by their names.
-func (p *Pass) list(m stored.Member) (map[string]claim, []string, error) {
+func (p *places) list(m stored.Member) (map[string]claim, []string, error) {
 	request := stored.ListOf(m.Region.Place(), stored.KindClaim)
 	answer := p.call(request)[0]
 	if answer.Outcome != stored.OK {
@@ -190,32 +195,31 @@ func (p *Pass) list(m stored.Member) (map[string]claim, []string, error) {
 	return claims, names, nil
 }
 
-// copyClaims copies every claim that stands from one member to a joining one. A Copy is
+// copyClaims copies every claim that stands in a member. A Copy is
 // written first; then the source is read again, and the register: only if both are
 // unchanged does the Copy become a claim that stands. Otherwise a delete could have missed
 // it.
-func (p *Pass) copyClaims(at stored.Object, from, to stored.Member) error {
-	there, names, err := p.list(to)
+func (f *filling) copyClaims(from stored.Member) error {
+	there, names, err := f.list(f.to)
 	if err != nil {
 		return err
 	}
-	source, sources, err := p.list(from)
+	source, sources, err := f.list(from)
 	if err != nil {
 		return err
 	}
-	if err := p.sweep(there, names, source); err != nil {
+	if err := f.sweep(there, names, source); err != nil {
 		return err
 	}
-	m := at.Body.(stored.Membership)
 	var copies plan
 	var open []*claim
 	for _, name := range sources {
 		s := source[name]
 		c, known := there[name]
 		if !known {
-			c.member = to
+			c.member = f.to
 		}
-		next, err := p.copyOf(s, c, m)
+		next, err := f.copyOf(s, c)
 		if err != nil {
 			return err
 		}
@@ -227,21 +231,21 @@ func (p *Pass) copyClaims(at stored.Object, from, to stored.Member) error {
 			copies.add(&c, next)
 		}
 	}
-	if err := p.make(copies); err != nil {
+	if err := f.make(copies); err != nil {
 		return err
 	}
-	return p.confirm(at, from, source, open)
+	return f.confirm(from, source, open)
 }
 
-// copyOf returns the Copy that a joining region is to have of s in the place of c, or
+// copyOf returns the Copy that the joining region is to have of s in the place of c, or
 // nothing if it needs none.
-func (p *Pass) copyOf(s, c claim, m stored.Membership) (stored.Claim, error) {
+func (f *filling) copyOf(s, c claim) (stored.Claim, error) {
 	if s.Phase != stored.Held && s.Phase != stored.Real {
-		return stored.Claim{}, p.copyNone(s, m)
+		return stored.Claim{}, f.copyNone(s)
 	}
 	next := s.Claim
-	next.Phase, next.Owner.Epoch = stored.Copy, m.Epoch
-	if p.orphaned(s.Owner, m) {
+	next.Phase, next.Owner.Epoch = stored.Copy, f.m.Epoch
+	if f.orphaned(s.Owner, f.m) {
 		next.Owner.Home = "" // the home may become a member again, with other records
 	}
 	switch {
@@ -252,24 +256,24 @@ func (p *Pass) copyOf(s, c claim, m stored.Membership) (stored.Claim, error) {
 	case c.Owned():
 		return stored.Claim{}, ErrAgain // the source is not what it was any more
 	}
-	return stored.Claim{}, p.clear(m, c, false)
+	return stored.Claim{}, f.clear(f.m, c, false)
 }
 
 // copyNone has a claim settled that does not stand, unless it is the intent of a pending
 // operation: that reserves its key in the joining region by itself.
-func (p *Pass) copyNone(s claim, m stored.Membership) error {
-	if s.Phase == stored.Intent && !p.orphaned(s.Owner, m) {
-		of, err := p.lookUp(s.Owner.Op, s.Owner.Home)
+func (f *filling) copyNone(s claim) error {
+	if s.Phase == stored.Intent && !f.orphaned(s.Owner, f.m) {
+		of, err := f.lookUp(s.Owner.Op, s.Owner.Home)
 		if err != nil || of != nil && of.State == stored.Pending {
 			return err
 		}
 	}
-	return p.clear(m, s, false)
+	return f.clear(f.m, s, false)
 }
 
-// sweep removes from a joining region what has no source: claims of an earlier membership,
+// sweep removes from the joining region what has no source: claims of an earlier membership,
 // and Copies whose source is gone. The source was read after them.
-func (p *Pass) sweep(there map[string]claim, names []string, source map[string]claim) error {
+func (f *filling) sweep(there map[string]claim, names []string, source map[string]claim) error {
 	var removes []stored.Request
 	for _, name := range names {
 		c, s := there[name], source[name]
@@ -281,7 +285,7 @@ func (p *Pass) sweep(there map[string]claim, names []string, source map[string]c
 	if len(removes) == 0 {
 		return nil
 	}
-	if _, err := p.write(removes...); err != nil {
+	if _, err := f.write(removes...); err != nil {
 		return err
 	}
 	return ErrAgain
@@ -289,19 +293,19 @@ func (p *Pass) sweep(there map[string]claim, names []string, source map[string]c
 
 // confirm turns Copies into claims that stand, if nothing has changed since their source
 // was read.
-func (p *Pass) confirm(at stored.Object, from stored.Member, source map[string]claim, copies []*claim) error {
+func (f *filling) confirm(from stored.Member, source map[string]claim, copies []*claim) error {
 	if len(copies) == 0 {
 		return nil
 	}
-	again, _, err := p.list(from)
+	again, _, err := f.list(from)
 	if err != nil {
 		return err
 	}
-	now, _, err := p.register()
+	now, _, err := f.register()
 	if err != nil {
 		return err
 	}
-	if now.Version != at.Version {
+	if now.Version != f.at.Version {
 		return ErrAgain
 	}
 	var stand plan
@@ -311,7 +315,7 @@ func (p *Pass) confirm(at stored.Object, from stored.Member, source map[string]c
 		}
 		stand.add(c, c.Held())
 	}
-	return p.make(stand)
+	return f.make(stand)
 }
 
 // Window is the window that new operations have.

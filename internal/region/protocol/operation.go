@@ -242,13 +242,13 @@ func (p *Pass) fence(rec record, claims []claim) error {
 
 // refresh raises the copies of the membership, one of which was found to be behind. It
 // always returns an error.
-func (p *Pass) refresh() error {
+func (p *places) refresh() error {
 	_, err := p.pushed()
 	return again(err)
 }
 
 // pushed returns the membership as it is in the register, once all copies have it.
-func (p *Pass) pushed() (stored.Membership, error) {
+func (p *places) pushed() (stored.Membership, error) {
 	_, m, err := p.register()
 	if err != nil {
 		return m, err
@@ -261,7 +261,7 @@ func (p *Pass) pushed() (stored.Membership, error) {
 
 // tidy removes the reservations of an aborted operation, as far as it can: whatever is
 // left is removed by whoever finds it in the way.
-func (p *Pass) tidy(rec record) {
+func (p *places) tidy(rec record) {
 	m, err := p.membership()
 	if err != nil {
 		return

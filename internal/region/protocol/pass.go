@@ -45,23 +45,30 @@ type Waiting struct{ For stored.OpID }
 
 func (w *Waiting) Error() string { return fmt.Sprintf("operation %s holds the key", w.For) }
 
-// Pass is one pass.
-type Pass struct {
+// places reads what is stored in all regions, and changes it one step at a time, as it was
+// read. It never decides which step is next.
+type places struct {
 	layout Layout
-	here   stored.Region
-	call   stored.Call
-	hasty  bool
+	here   stored.Region // where the client is; its copy of the membership is read
+	call   stored.Call   // makes calls side by side, and returns an answer to each
+}
+
+// Pass is one pass: it decides which step is next, for an operation and for what is in its
+// way. Invariant: it keeps nothing of what it reads.
+type Pass struct {
+	places
+	hasty bool // it aborts undecided operations that are in its way
 }
 
 // Begin begins a pass of a client in a region, whose copy of the membership it reads. A
 // hasty pass aborts undecided operations that are in its way, where any other would return
 // Waiting.
 func Begin(l Layout, here stored.Region, call stored.Call, hasty bool) *Pass {
-	return &Pass{layout: l, here: here, call: call, hasty: hasty}
+	return &Pass{places{l, here, call}, hasty}
 }
 
 // read reads objects side by side; Body is nil of those that do not exist.
-func (p *Pass) read(requests ...stored.Request) ([]stored.Object, error) {
+func (p *places) read(requests ...stored.Request) ([]stored.Object, error) {
 	if len(requests) == 0 {
 		return nil, nil
 	}
@@ -80,7 +87,7 @@ func (p *Pass) read(requests ...stored.Request) ([]stored.Object, error) {
 
 // write makes writes side by side, and returns the objects as they are then. It fails
 // unless all are made.
-func (p *Pass) write(requests ...stored.Request) ([]stored.Object, error) {
+func (p *places) write(requests ...stored.Request) ([]stored.Object, error) {
 	if len(requests) == 0 {
 		return nil, nil
 	}
@@ -127,7 +134,7 @@ func refusal(r stored.Request, a stored.Answer) error {
 // membership reads this region's copy, which may be a change behind the register. It is
 // empty if the region was never a member. With a central store, it reads the register: a
 // removed region's copy stays as it was, and its clients could still write records there.
-func (p *Pass) membership() (stored.Membership, error) {
+func (p *places) membership() (stored.Membership, error) {
 	if p.layout.Central {
 		_, m, err := p.register()
 		return m, err
@@ -141,7 +148,7 @@ func (p *Pass) membership() (stored.Membership, error) {
 }
 
 // register reads the membership where it is changed.
-func (p *Pass) register() (stored.Object, stored.Membership, error) {
+func (p *places) register() (stored.Object, stored.Membership, error) {
 	found, err := p.read(stored.ReadOf(p.layout.Register, stored.KindMembership, stored.MembershipName))
 	if err != nil {
 		return stored.Object{}, stored.Membership{}, err
@@ -162,7 +169,7 @@ type record struct {
 func recordOf(o stored.Object) record { return record{o.Body.(stored.Operation), o} }
 
 // lookUp reads the record of an operation; nil: there is none.
-func (p *Pass) lookUp(id stored.OpID, home stored.Region) (*record, error) {
+func (p *places) lookUp(id stored.OpID, home stored.Region) (*record, error) {
 	found, err := p.read(stored.ReadOf(p.layout.log(home), stored.KindOperation, id.String()))
 	if err != nil || found[0].Body == nil {
 		return nil, err
@@ -172,7 +179,7 @@ func (p *Pass) lookUp(id stored.OpID, home stored.Region) (*record, error) {
 }
 
 // change writes what has become of an operation, unless its record has changed.
-func (p *Pass) change(rec record, to stored.Operation) (record, error) {
+func (p *places) change(rec record, to stored.Operation) (record, error) {
 	written, err := p.write(stored.ReplaceOf(rec.object, to))
 	if err != nil {
 		return record{}, err
@@ -182,7 +189,7 @@ func (p *Pass) change(rec record, to stored.Operation) (record, error) {
 
 // abort decides that a pending operation is not carried out. It returns an error in any
 // case: if it succeeds, ErrAgain.
-func (p *Pass) abort(rec record, why stored.Reason) error {
+func (p *places) abort(rec record, why stored.Reason) error {
 	to := rec.Operation
 	to.State, to.Reason = stored.Aborted, why
 	if _, err := p.change(rec, to); err != nil {
@@ -192,14 +199,14 @@ func (p *Pass) abort(rec record, why stored.Reason) error {
 }
 
 // commit decides that a pending operation is carried out.
-func (p *Pass) commit(rec record, m stored.Membership) (record, error) {
+func (p *places) commit(rec record, m stored.Membership) (record, error) {
 	to := rec.Operation
 	to.State, to.Epoch, to.Members = stored.Committed, m.Epoch, m.Regions()
 	return p.change(rec, to)
 }
 
 // done notes that nothing is left to do.
-func (p *Pass) done(rec record) (record, error) {
+func (p *places) done(rec record) (record, error) {
 	to := rec.Operation
 	to.State = stored.Done
 	return p.change(rec, to)
@@ -213,7 +220,7 @@ type claim struct {
 }
 
 // claims reads a key's claims in these members.
-func (p *Pass) claims(k stored.Key, members []stored.Member) ([]claim, error) {
+func (p *places) claims(k stored.Key, members []stored.Member) ([]claim, error) {
 	var requests []stored.Request
 	for _, m := range members {
 		requests = append(requests, stored.ReadOf(m.Region.Place(), stored.KindClaim, k.ClaimName()))
@@ -254,7 +261,7 @@ func (w *plan) add(c *claim, next stored.Claim) {
 }
 
 // make makes all writes of a plan, and notes in its claims what is stored then.
-func (p *Pass) make(w plan) error {
+func (p *places) make(w plan) error {
 	written, err := p.write(w.writes...)
 	if err != nil {
 		return err

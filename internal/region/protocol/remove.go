@@ -47,7 +47,7 @@ func (p *Pass) Remove(r stored.Region) (stored.Membership, error) {
 // orphaned says whether a stake's home is no member any more, or was removed since. Its
 // record is then not asked any more: nobody could change it there. A central store can
 // always be asked.
-func (p *Pass) orphaned(s stored.Stake, m stored.Membership) bool {
+func (p *places) orphaned(s stored.Stake, m stored.Membership) bool {
 	return !p.layout.Central && !m.Covers(s.Home, s.Epoch)
 }
 
@@ -137,7 +137,7 @@ func (p *Pass) conclude(claims []claim, id stored.OpID) error {
 
 // disown aborts the operations that a region was at when it was removed: the other members
 // have finished them or taken them back without asking it.
-func (p *Pass) disown(x stored.Member) error {
+func (p *places) disown(x stored.Member) error {
 	if p.layout.Central {
 		return nil
 	}

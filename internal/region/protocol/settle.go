@@ -110,7 +110,7 @@ func (p *Pass) settle(of record) error {
 }
 
 // remove removes a claim as it was read. It always returns an error.
-func (p *Pass) remove(c claim) error {
+func (p *places) remove(c claim) error {
 	_, err := p.write(stored.RemoveOf(c.object))
 	return again(err)
 }
