@@ -76,27 +76,38 @@ func newNameCommand(n named) *cobra.Command {
 		Short: "Create, list and delete " + n.plural + " over all regions",
 		Long:  n.whatItIs + "\nSee docs/regions.md.",
 	}
-	cmd.AddCommand(newNameCreateCommand(n), newNameListCommand(n), newNameDeleteCommand(n))
+	cmd.AddCommand(
+		newNameChangeCommand(n, change{"create", "created", "all of them have it", (*client.Region).Create}),
+		newNameListCommand(n),
+		newNameChangeCommand(n, change{"delete", "deleted", "none of them has it", (*client.Region).Delete}),
+	)
 	return cmd
 }
 
-func newNameCreateCommand(n named) *cobra.Command {
+// change is what a command does to a name.
+type change struct {
+	verb, done string
+	until      string // when it returns
+	carryOut   func(*client.Region, context.Context, client.Kind, string, client.Options) (client.Owned, error)
+}
+
+func newNameChangeCommand(n named, c change) *cobra.Command {
 	f := &nameFlags{}
 	cmd := &cobra.Command{
-		Use:   "create " + strings.Join(n.args, " "),
-		Short: "Create " + n.words,
-		Long: "Create " + n.words + ` in all regions: it returns once all of them have it. If one does not
+		Use:   c.verb + " " + strings.Join(n.args, " "),
+		Short: title(c.verb) + " " + n.words,
+		Long: title(c.verb) + " " + n.words + " in all regions: it returns once " + c.until + `. If one does not
 answer, it waits until --timeout; then asking again with the --operation that was printed goes on.
 ` + regionExits,
-		Example: "  xb " + n.command + " create " + n.sample + " --region eu",
+		Example: "  xb " + n.command + " " + c.verb + " " + n.sample + " --region eu",
 		Args:    cobra.ExactArgs(len(n.args)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.in(cmd, func(ctx context.Context, r *client.Region) error {
-				made, err := r.Create(ctx, n.kind, strings.Join(args, "/"), f.options)
+				changed, err := c.carryOut(r, ctx, n.kind, strings.Join(args, "/"), f.options)
 				if err != nil {
 					return err
 				}
-				return f.output.Write(cmd.OutOrStdout(), report.Change{Owned: made, Done: "created", DryRun: f.options.DryRun})
+				return f.output.Write(cmd.OutOrStdout(), report.Change{Owned: changed, Done: c.done, DryRun: f.options.DryRun})
 			})
 		},
 	}
@@ -104,30 +115,7 @@ answer, it waits until --timeout; then asking again with the --operation that wa
 	return cmd
 }
 
-func newNameDeleteCommand(n named) *cobra.Command {
-	f := &nameFlags{}
-	cmd := &cobra.Command{
-		Use:   "delete " + strings.Join(n.args, " "),
-		Short: "Delete " + n.words,
-		Long: "Delete " + n.words + ` in all regions: it returns once none of them has it. If one does not
-answer, it waits until --timeout; then asking again with the --operation that was printed goes on.
-` + regionExits,
-		Example: "  xb " + n.command + " delete " + n.sample + " --region eu",
-		Args:    cobra.ExactArgs(len(n.args)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.in(cmd, func(ctx context.Context, r *client.Region) error {
-				name := strings.Join(args, "/")
-				gone, err := r.Delete(ctx, n.kind, name, f.options)
-				if err != nil {
-					return err
-				}
-				return f.output.Write(cmd.OutOrStdout(), report.Change{Owned: gone, Done: "deleted", DryRun: f.options.DryRun})
-			})
-		},
-	}
-	f.registerOptions(cmd)
-	return cmd
-}
+func title(verb string) string { return strings.ToUpper(verb[:1]) + verb[1:] }
 
 func newNameListCommand(n named) *cobra.Command {
 	f := &nameFlags{}
