@@ -93,6 +93,18 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
+// TestReadRefusesWhatIsTooLong: a file is read whole or not at all. What is cut off would be
+// deleted, if it belonged to an apply set.
+func TestReadRefusesWhatIsTooLong(t *testing.T) {
+	long := one + "---\n# " + strings.Repeat("x", maxManifest) + "\n---\n" + two
+	dir := folder(t, map[string]string{"x.yaml": long})
+	for name, o := range map[string]Options{"a file": {Files: []string{dir}}, "the input": {Files: []string{"-"}, In: strings.NewReader(long)}} {
+		if objects, err := read(o, kinds()); err == nil || !strings.Contains(err.Error(), "more than 4 MiB") {
+			t.Errorf("%s: %d objects, %v; want that it is too long", name, len(objects), err)
+		}
+	}
+}
+
 // TestID is the example that kubectl's own tests have.
 func TestID(t *testing.T) {
 	if got, want := idOf("test", "my-set"), "applyset-0eFHV8ySqp7XoShsGvyWFQD3s96yqwHmzc4e0HR1dsY-v1"; got != want {

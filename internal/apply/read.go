@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,6 @@ const maxManifest = 4 << 20
 type object struct {
 	*unstructured.Unstructured
 	mapping *meta.RESTMapping
-	from    string // the file
 }
 
 func (o object) kind() schema.GroupKind { return o.mapping.GroupVersionKind.GroupKind() }
@@ -58,7 +58,6 @@ func read(o Options, to Server) ([]object, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
-			placed.from = file
 			all = append(all, placed)
 		}
 	}
@@ -117,7 +116,14 @@ func manifestsOf(file string, in io.Reader) (all []*unstructured.Unstructured, e
 		defer f.Close()
 		in = f
 	}
-	decoder := yaml.NewYAMLOrJSONDecoder(io.LimitReader(in, maxManifest), 4096)
+	text, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxManifest {
+		return nil, fmt.Errorf("it has more than %d MiB", maxManifest>>20)
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {
 		u := &unstructured.Unstructured{}
 		err := decoder.Decode(&u.Object)
