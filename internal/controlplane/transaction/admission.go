@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
@@ -177,7 +178,7 @@ func (r *run) own(ctx context.Context, method string, where resource, namespace,
 	if !a.ok() {
 		return &apierrors.StatusError{ErrStatus: statusOf(a)}
 	}
-	return json.Unmarshal(a.body.Bytes(), out)
+	return utiljson.Unmarshal(a.body.Bytes(), out)
 }
 
 // quotasIn returns the names of the quotas that may be in a namespace.

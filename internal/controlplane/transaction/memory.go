@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/xbernetes/xbernetes/api/transaction/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/controlplane/stage"
@@ -73,7 +74,7 @@ func (m *memory) recall(ctx context.Context, t *stage.Txn, o order) (*v1alpha1.T
 		return nil, err
 	}
 	var rec record
-	if err := json.Unmarshal(kv.Value, &rec); err != nil {
+	if err := utiljson.Unmarshal(kv.Value, &rec); err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("read the record of an idempotency key: %w", err))
 	}
 	digest, err := digestOf(o.operations)
@@ -113,7 +114,7 @@ func (m *memory) keep(ctx context.Context, t *stage.Txn, o order, results []v1al
 		n := named{Code: result.Code}
 		if result.Object != nil {
 			var object metav1.PartialObjectMetadata
-			if err := json.Unmarshal(result.Object.Raw, &object); err != nil {
+			if err := utiljson.Unmarshal(result.Object.Raw, &object); err != nil {
 				return err
 			}
 			n.TypeMeta = object.TypeMeta

@@ -1,7 +1,6 @@
 package transaction
 
 import (
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/xbernetes/xbernetes/api/transaction/v1alpha1"
 )
@@ -133,11 +133,13 @@ func definitionsIn(steps []step) map[schema.GroupKind]string {
 		}
 		var crd struct {
 			Spec struct {
-				Group string
-				Names struct{ Kind string }
-			}
+				Group string `json:"group"`
+				Names struct {
+					Kind string `json:"kind"`
+				} `json:"names"`
+			} `json:"spec"`
 		}
-		if json.Unmarshal(st.Object.Raw, &crd) == nil { // what cannot be read is refused when it is carried out
+		if utiljson.Unmarshal(st.Object.Raw, &crd) == nil { // what cannot be read is refused when it is carried out
 			defined[schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}] = st.name
 		}
 	}

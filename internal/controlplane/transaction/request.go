@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/xbernetes/xbernetes/api/transaction/v1alpha1"
 )
@@ -47,7 +48,7 @@ func subjectOf(o v1alpha1.Operation) (subject, error) {
 
 func subjectOfObject(o v1alpha1.Operation) (subject, error) {
 	var head metav1.PartialObjectMetadata
-	if err := json.Unmarshal(o.Object.Raw, &head); err != nil {
+	if err := utiljson.Unmarshal(o.Object.Raw, &head); err != nil {
 		return subject{}, fmt.Errorf("the object cannot be read: %w", err)
 	}
 	s := subject{head.GroupVersionKind(), head.Namespace, head.Name}

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/xbernetes/xbernetes/api/transaction/v1alpha1"
@@ -145,7 +146,7 @@ func (r *run) assert(i int, st step, a *answer) error {
 		return nil
 	}
 	var object metav1.PartialObjectMetadata
-	if err := json.Unmarshal(a.body.Bytes(), &object); err != nil {
+	if err := utiljson.Unmarshal(a.body.Bytes(), &object); err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("read the answer to %s: %w", st, err))
 	}
 	want := st.Preconditions
@@ -161,7 +162,7 @@ func (r *run) assert(i int, st step, a *answer) error {
 // statusOf reads the error that a request was answered with.
 func statusOf(a *answer) metav1.Status {
 	status := metav1.Status{}
-	if json.Unmarshal(a.body.Bytes(), &status) != nil || status.Kind != "Status" {
+	if utiljson.Unmarshal(a.body.Bytes(), &status) != nil || status.Kind != "Status" {
 		status = metav1.Status{Message: a.body.String()}
 	}
 	if status.Code == 0 {
@@ -199,7 +200,7 @@ func finish(results []v1alpha1.Result, version func(provisional int64) string) e
 // one.
 func settle(object []byte, version func(provisional int64) string) ([]byte, error) {
 	var head metav1.PartialObjectMetadata
-	if err := json.Unmarshal(object, &head); err != nil {
+	if err := utiljson.Unmarshal(object, &head); err != nil {
 		return nil, err
 	}
 	provisional, err := strconv.ParseInt(head.ResourceVersion, 10, 64)
@@ -207,10 +208,10 @@ func settle(object []byte, version func(provisional int64) string) ([]byte, erro
 		return object, nil
 	}
 	fields, metadata := map[string]json.RawMessage{}, map[string]json.RawMessage{}
-	if err := json.Unmarshal(object, &fields); err != nil {
+	if err := utiljson.Unmarshal(object, &fields); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(fields["metadata"], &metadata); err != nil {
+	if err := utiljson.Unmarshal(fields["metadata"], &metadata); err != nil {
 		return nil, err
 	}
 	delete(metadata, "resourceVersion")
