@@ -46,7 +46,7 @@ var rules = []rule{
 	{"api/aggregation/reserve", "a client of the gateway's reservations", []string{"api/aggregation/v1alpha1"}, []string{apimachinery, clientGo}},
 	{"api/aggregation/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
 	{"api/region/client", "what programs use; asks regions through the protocol alone",
-		[]string{"internal/backoff", "internal/region/definitions", "internal/region/kube", "internal/region/protocol", "internal/region/stored"}, []string{apimachinery, clientGo, "sigs.k8s.io/yaml"}},
+		[]string{"internal/backoff", "internal/region/definitions", "internal/region/kube", "internal/region/protocol", "internal/region/route", "internal/region/stored"}, []string{apimachinery, clientGo, "sigs.k8s.io/yaml"}},
 	{"api/region/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
 	{"api/transaction/client", "sends transactions, to whichever server", []string{"api/transaction/v1alpha1"}, []string{apimachinery, clientGo}},
 	{"api/transaction/v1alpha1", "plain types for others to import", nil, []string{apimachinery}},
@@ -190,6 +190,7 @@ var rules = []rule{
 	{"internal/region/protocol", "decides by calls that it is handed; knows no Kubernetes", []string{"internal/region/stored"}, nil},
 	{"internal/region/regiontest", "servers for tests; knows no key", []string{"internal/region/definitions"}, []string{clientGo}},
 	{"internal/region/report", "prints what was found, and asks nobody", []string{"api/region/client"}, nil},
+	{"internal/region/route", "remembers what others found, and asks nobody", nil, []string{apimachinery}},
 	{"internal/region/stored", "plain values, whoever stores them", nil, nil},
 
 	{"internal/servicesync", "reads and writes ordinary clusters by the Kubernetes API", []string{"api/servicesync/v1alpha1", "internal/backoff", "internal/servicesync/..."},

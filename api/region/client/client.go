@@ -16,6 +16,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/backoff"
 	"github.com/xbernetes/xbernetes/internal/region/kube"
 	"github.com/xbernetes/xbernetes/internal/region/protocol"
+	"github.com/xbernetes/xbernetes/internal/region/route"
 	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
 
@@ -49,11 +50,13 @@ var (
 // alive, its user is told ErrContended or asks again; no name ever gets two owners by it.
 const patience = 10 * time.Second
 
-// Regions are all regions, as one client reaches them. Safe for concurrent use.
+// Regions are all regions, as one caller reaches them. Safe for concurrent use.
 type Regions struct {
 	config   Config
 	layout   protocol.Layout
 	places   *kube.Places
+	token    string // of the caller, beside what config has; "": none
+	routes   *route.Table
 	progress func(string)
 }
 
@@ -63,7 +66,7 @@ func Open(c Config, progress func(string)) (*Regions, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	r := &Regions{config: c, layout: protocol.Layout{Register: stored.Place(c.Register)}, progress: progress}
+	r := &Regions{config: c, layout: protocol.Layout{Register: stored.Place(c.Register)}, routes: route.New(), progress: progress}
 	configs := map[stored.Place]*rest.Config{}
 	for name, config := range c.Regions {
 		configs[stored.Place(name)] = config
@@ -80,6 +83,23 @@ func Open(c Config, progress func(string)) (*Regions, error) {
 		r.progress = func(string) {}
 	}
 	return r, nil
+}
+
+// As returns the same regions, asked with a bearer token, for one caller of a server. The
+// configuration must have no credentials of its own (Config.Anonymous), or both are sent.
+// What is known of routes is shared between calls with the same token, and with no other.
+func (r *Regions) As(token string, progress func(string)) *Regions {
+	as := *r
+	as.token = token
+	if as.progress = progress; progress == nil {
+		as.progress = func(string) {}
+	}
+	return &as
+}
+
+// call returns what carries requests out as the caller.
+func (r *Regions) call(ctx context.Context) stored.Call {
+	return r.places.Call(kube.WithToken(ctx, r.token))
 }
 
 // Region is one region, in which a client asks for something. What it creates has its home
@@ -117,7 +137,7 @@ func (r *Region) until(ctx context.Context, pass func(*protocol.Pass) error) err
 	var other stored.OpID
 	for n := 1; ; n++ {
 		hasty := !since.IsZero() && time.Since(since) > patience
-		err := pass(protocol.Begin(r.layout, r.name, r.places.Call(ctx), hasty))
+		err := pass(protocol.Begin(r.layout, r.name, r.call(ctx), hasty))
 		var waiting *protocol.Waiting
 		var joining *protocol.Joining
 		switch {
@@ -142,7 +162,7 @@ func (r *Region) until(ctx context.Context, pass func(*protocol.Pass) error) err
 
 // read reads what there is in a place, if it answers. found is nil if there is nothing.
 func (r *Regions) read(ctx context.Context, request stored.Request) (stored.Body, error) {
-	switch a := r.places.Call(ctx)(request)[0]; a.Outcome {
+	switch a := r.call(ctx)(request)[0]; a.Outcome {
 	case stored.OK:
 		return a.Object.Body, nil
 	case stored.NotFound:
@@ -154,7 +174,10 @@ func (r *Regions) read(ctx context.Context, request stored.Request) (stored.Body
 
 // noAnswer is the error for a read that was refused, or has no answer.
 func noAnswer(p stored.Place, a stored.Answer) error {
-	if a.Outcome == stored.Refused {
+	switch {
+	case errors.Is(a.Err, kube.ErrNotServed):
+		return fmt.Errorf("%s: %w: %w", placeName(p), ErrNotMember, a.Err)
+	case a.Outcome == stored.Refused:
 		return fmt.Errorf("read %s: %w", placeName(p), a.Err)
 	}
 	return fmt.Errorf("%s: %w: %w", placeName(p), ErrAway, a.Err)

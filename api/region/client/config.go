@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
@@ -107,6 +108,34 @@ func (c Config) check() error {
 		return fmt.Errorf("register names %s, which is not among the regions", c.Register)
 	}
 	return nil
+}
+
+// Anonymous returns the same configuration without any credentials: the addresses of the
+// regions and the authorities of their certificates, for a server whose callers bring their
+// own (Regions.As). It also returns the sorted names of the regions that had some.
+func (c Config) Anonymous() (Config, []string) {
+	none := Config{Regions: map[string]*rest.Config{}, Register: c.Register}
+	var had []string
+	for name, config := range c.Regions {
+		none.Regions[name] = rest.AnonymousClientConfig(config)
+		if hasCredentials(config) {
+			had = append(had, name)
+		}
+	}
+	if c.Central != nil {
+		none.Central = rest.AnonymousClientConfig(c.Central)
+		if hasCredentials(c.Central) {
+			had = append(had, "the central store")
+		}
+	}
+	slices.Sort(had)
+	return none, had
+}
+
+func hasCredentials(c *rest.Config) bool {
+	return c.BearerToken != "" || c.BearerTokenFile != "" || c.Username != "" || c.Password != "" ||
+		c.CertFile != "" || len(c.CertData) > 0 || c.KeyFile != "" || len(c.KeyData) > 0 ||
+		c.ExecProvider != nil || c.AuthProvider != nil || c.Impersonate.UserName != ""
 }
 
 // Kubeconfig returns a region's kubeconfig, with the files that it names put into it: with

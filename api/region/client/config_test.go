@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/rest"
 )
 
 const kubeconfig = `{apiVersion: v1, kind: Config, current-context: a,
@@ -65,6 +67,24 @@ func TestKubeconfig(t *testing.T) {
 	}
 	if _, err := c.Kubeconfig("us"); err == nil {
 		t.Error("a region that is not configured has a kubeconfig")
+	}
+}
+
+// TestAnonymous: of what has credentials, only the address and the authority are left.
+func TestAnonymous(t *testing.T) {
+	with := &rest.Config{Host: "https://eu", BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("ca"), CertData: []byte("c"), KeyData: []byte("k")}}
+	c := Config{Register: "eu", Regions: map[string]*rest.Config{"eu": with, "us": {Host: "https://us"}}, Central: with, files: map[string]string{"eu": "eu"}}
+	none, had := c.Anonymous()
+	if got := strings.Join(had, ","); got != "eu,the central store" {
+		t.Errorf("%s had credentials", got)
+	}
+	for name, r := range map[string]*rest.Config{"eu": none.Regions["eu"], "the centre": none.Central} {
+		if hasCredentials(r) || r.Host != "https://eu" || string(r.CAData) != "ca" {
+			t.Errorf("of %s is left %v", name, r)
+		}
+	}
+	if _, err := none.Kubeconfig("eu"); err == nil {
+		t.Error("the kubeconfig, with its credentials, is still to be had")
 	}
 }
 

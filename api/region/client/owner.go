@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -215,7 +213,7 @@ func (r *Region) Get(ctx context.Context, kind Kind, name string) (Owned, error)
 // List returns all names of a kind, of all regions, sorted. This region alone is asked: each
 // active one has the claims of all that was acknowledged.
 func (r *Region) List(ctx context.Context, kind Kind) ([]Owned, error) {
-	a := r.places.Call(ctx)(stored.ListOf(r.name.Place(), stored.KindClaim))[0]
+	a := r.call(ctx)(stored.ListOf(r.name.Place(), stored.KindClaim))[0]
 	if a.Outcome != stored.OK {
 		return nil, noAnswer(r.name.Place(), a)
 	}
@@ -228,22 +226,3 @@ func (r *Region) List(ctx context.Context, kind Kind) ([]Owned, error) {
 	slices.SortFunc(all, func(a, b Owned) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
-
-// Route returns the region that is the home of a name. The regions are asked in turn, by
-// name, until one answers; each has some seconds.
-func (r *Regions) Route(ctx context.Context, kind Kind, name string) (string, error) {
-	var found Owned
-	var err error
-	for _, region := range slices.Sorted(maps.Keys(r.config.Regions)) {
-		soon, cancel := context.WithTimeout(ctx, routeTimeout)
-		found, err = (&Region{r, stored.Region(region)}).Get(soon, kind, name)
-		cancel()
-		if !errors.Is(err, ErrAway) {
-			break
-		}
-	}
-	return found.Region, err
-}
-
-// routeTimeout is how long a region has to say where a name is, before another is asked.
-const routeTimeout = 5 * time.Second

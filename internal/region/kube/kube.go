@@ -46,7 +46,7 @@ func New(configs map[stored.Place]*rest.Config) (*Places, error) {
 		version := v1alpha1.GroupVersion()
 		config.GroupVersion, config.APIPath = &version, "/apis"
 		config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{next} })
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return bounded{bearer{next}} })
 		client, err := rest.RESTClientFor(config)
 		if err != nil {
 			return nil, fmt.Errorf("configure %s: %w", name(place), err)
@@ -164,7 +164,7 @@ func list(ctx context.Context, client rest.Interface, r stored.Request) stored.A
 func meaning(r stored.Request, err error) stored.Answer {
 	switch {
 	case apierrors.IsNotFound(err) && !isMissing(r, err):
-		return refused(fmt.Errorf("%s does not serve %s.%s: %w", name(r.Place), resources[r.Kind], v1alpha1.GroupName, err))
+		return refused(fmt.Errorf("%s %w %s.%s: %w", name(r.Place), ErrNotServed, resources[r.Kind], v1alpha1.GroupName, err))
 	case apierrors.IsNotFound(err) && r.Action == stored.Replace,
 		apierrors.IsAlreadyExists(err) && r.Action == stored.Insert,
 		apierrors.IsConflict(err) && (r.Action == stored.Replace || r.Action == stored.Remove):
@@ -190,10 +190,31 @@ func isMissing(r stored.Request, err error) bool {
 	return d != nil && r.Name != "" && d.Name == r.Name && d.Kind == resources[r.Kind] && d.Group == v1alpha1.GroupName
 }
 
+// ErrNotServed marks refusals of a place that does not have the definitions.
+var ErrNotServed = errors.New("does not serve")
+
 // errRefused marks requests that are wrong before they are sent.
 var errRefused = errors.New("cannot be asked for")
 
 func refused(err error) stored.Answer { return stored.Answer{Outcome: stored.Refused, Err: err} }
+
+type tokenKey struct{}
+
+// WithToken returns a context in which requests are made with a bearer token; "": without one.
+func WithToken(ctx context.Context, token string) context.Context {
+	return context.WithValue(ctx, tokenKey{}, token)
+}
+
+// bearer sends the token of a request's context.
+type bearer struct{ next http.RoundTripper }
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if token, _ := r.Context().Value(tokenKey{}).(string); token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return b.next.RoundTrip(r)
+}
 
 // bounded ends answers that are too large to be honest.
 type bounded struct{ next http.RoundTripper }
