@@ -22,14 +22,15 @@ type named struct {
 	args     []string // what its name is made of
 	sample   string
 	whatItIs string
+	spec     specFlags // of a create; nil: its name says all
 }
 
 // The three kinds, each of which has a command.
 func regionNames() []named {
 	return []named{
-		{client.Account, "account", "an account", "accounts", []string{"NAME"}, "team-a", "An account is a name that is unique over all regions."},
-		{client.ServiceCluster, "servicecluster", "a service cluster", "service clusters", []string{"NAME"}, "tokyo", "A service cluster is a name that is unique over all regions, and leads to its region."},
-		{client.Assignment, "assignment", "an assignment", "assignments", []string{"SERVICECLUSTER", "ACCOUNT"}, "tokyo team-a", "An assignment is a service cluster and an account: there is one in all regions."},
+		{client.Account, "account", "an account", "accounts", []string{"NAME"}, "team-a", "An account is a name that is unique over all regions.", accountFlags},
+		{client.ServiceCluster, "servicecluster", "a service cluster", "service clusters", []string{"NAME"}, "tokyo", "A service cluster is a name that is unique over all regions, and leads to its region.", serviceClusterFlags},
+		{client.Assignment, "assignment", "an assignment", "assignments", []string{"SERVICECLUSTER", "ACCOUNT"}, "tokyo team-a", "An assignment is a service cluster and an account: there is one in all regions.", nil},
 	}
 }
 
@@ -77,9 +78,10 @@ func newNameCommand(n named) *cobra.Command {
 		Long:  n.whatItIs + "\nSee docs/regions.md.",
 	}
 	cmd.AddCommand(
-		newNameChangeCommand(n, change{"create", "created", "all of them have it", (*client.Region).Create}),
+		newNameChangeCommand(n, change{"create", "created", "all of them have it", (*client.Region).Create, n.spec}),
+		newNameGetCommand(n),
 		newNameListCommand(n),
-		newNameChangeCommand(n, change{"delete", "deleted", "none of them has it", (*client.Region).Delete}),
+		newNameChangeCommand(n, change{"delete", "deleted", "none of them has it", (*client.Region).Delete, nil}),
 	)
 	return cmd
 }
@@ -89,10 +91,12 @@ type change struct {
 	verb, done string
 	until      string // when it returns
 	carryOut   func(*client.Region, context.Context, client.Kind, string, client.Options) (client.Owned, error)
+	spec       specFlags // nil: it takes none
 }
 
 func newNameChangeCommand(n named, c change) *cobra.Command {
 	f := &nameFlags{}
+	spec := func() (client.Spec, error) { return client.Spec{}, nil }
 	cmd := &cobra.Command{
 		Use:   c.verb + " " + strings.Join(n.args, " "),
 		Short: title(c.verb) + " " + n.words,
@@ -101,7 +105,10 @@ answer, it waits until --timeout; then asking again with the --operation that wa
 ` + regionExits,
 		Example: "  xb " + n.command + " " + c.verb + " " + n.sample + " --region eu",
 		Args:    cobra.ExactArgs(len(n.args)),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if f.options.Spec, err = spec(); err != nil {
+				return err
+			}
 			return f.in(cmd, func(ctx context.Context, r *client.Region) error {
 				changed, err := c.carryOut(r, ctx, n.kind, strings.Join(args, "/"), f.options)
 				if err != nil {
@@ -112,10 +119,35 @@ answer, it waits until --timeout; then asking again with the --operation that wa
 		},
 	}
 	f.registerOptions(cmd)
+	if c.spec != nil {
+		spec = c.spec(cmd.Flags())
+	}
 	return cmd
 }
 
 func title(verb string) string { return strings.ToUpper(verb[:1]) + verb[1:] }
+
+func newNameGetCommand(n named) *cobra.Command {
+	f := &nameFlags{}
+	cmd := &cobra.Command{
+		Use:     "get " + strings.Join(n.args, " "),
+		Short:   "Show " + n.words,
+		Long:    "Show " + n.words + ". The one region that is asked knows all.\n" + regionExits,
+		Example: "  xb " + n.command + " get " + n.sample + " --region eu -o json",
+		Args:    cobra.ExactArgs(len(n.args)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.in(cmd, func(ctx context.Context, r *client.Region) error {
+				found, err := r.Get(ctx, n.kind, strings.Join(args, "/"))
+				if err != nil {
+					return err
+				}
+				return f.output.Write(cmd.OutOrStdout(), report.Name{Owned: found})
+			})
+		},
+	}
+	f.registerRegion(cmd)
+	return cmd
+}
 
 func newNameListCommand(n named) *cobra.Command {
 	f := &nameFlags{}

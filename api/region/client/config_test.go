@@ -6,7 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
+
+	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
 
 const kubeconfig = `{apiVersion: v1, kind: Config, current-context: a,
@@ -107,5 +111,26 @@ func TestNames(t *testing.T) {
 		if err := checkName(test.kind, test.name); (err == nil) != test.ok {
 			t.Errorf("%s %q: %v", test.kind, test.name, err)
 		}
+	}
+}
+
+// TestSpecs: a name has a spec of its own kind or none, and a spec that cannot be read hides
+// no name.
+func TestSpecs(t *testing.T) {
+	tenant := Spec{Account: &v1alpha1.AccountSpec{Roles: []v1alpha1.AccountRole{v1alpha1.Tenant}}}
+	text, err := payloadOf(Account, tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := stored.Claim{Key: stored.Key{Kind: string(Account), Name: "team-a"}, Payload: text}
+	if diff := cmp.Diff(tenant, ownedBy(claim).Spec); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := payloadOf(ServiceCluster, tenant); err == nil {
+		t.Error("a service cluster was given the spec of an account")
+	}
+	claim.Payload = `{"newer":1}`
+	if got := ownedBy(claim); got.Name != "team-a" || got.Problem == "" || got.Spec != (Spec{}) {
+		t.Errorf("a spec of another version is %+v", got)
 	}
 }

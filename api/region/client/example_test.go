@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"log"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+
 	"github.com/xbernetes/xbernetes/api/region/client"
+	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
 )
 
 func Example() {
@@ -21,7 +24,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	account, err := eu.Create(context.Background(), client.Account, "team-a", client.Options{})
+	spec := client.Spec{Account: &v1alpha1.AccountSpec{
+		Roles:    []v1alpha1.AccountRole{v1alpha1.Tenant},
+		Subjects: []rbacv1.Subject{{Kind: "User", Name: "anna"}},
+	}}
+	account, err := eu.Create(context.Background(), client.Account, "team-a", client.Options{Spec: spec})
 	if err != nil {
 		log.Fatal(err)
 	}

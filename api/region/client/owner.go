@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/payload"
 	"github.com/xbernetes/xbernetes/internal/region/protocol"
 	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
@@ -34,14 +36,69 @@ type Owned struct {
 	Operation string `json:"operation"`
 	// Deleting says that a delete has reserved the name; the delete may yet be taken back.
 	Deleting bool `json:"deleting,omitempty"`
+	// Spec is what the name stands for. Its regions are empty: Region says it.
+	Spec Spec `json:"spec,omitzero"`
+	// Problem says why Spec cannot be read: a client of another version has written it.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Spec is what a name stands for: that of its kind is set, or none. It is in all regions once
+// the name is, and never changes; it holds no secret.
+type Spec struct {
+	Account        *v1alpha1.AccountSpec        `json:"account,omitempty"`
+	ServiceCluster *v1alpha1.ServiceClusterSpec `json:"serviceCluster,omitempty"`
+}
+
+// payloadOf is what the claims of a name carry of its spec.
+func payloadOf(kind Kind, s Spec) (string, error) {
+	switch {
+	case s == Spec{}:
+		return "", nil
+	case kind == Account && s == Spec{Account: s.Account}:
+		return payload.OfAccount(*s.Account)
+	case kind == ServiceCluster && s == Spec{ServiceCluster: s.ServiceCluster}:
+		return payload.OfServiceCluster(*s.ServiceCluster)
+	}
+	return "", fmt.Errorf("%s was given the spec of another kind", kind)
+}
+
+// specOf is the reverse of payloadOf.
+func specOf(kind Kind, text string) (s Spec, err error) {
+	if text == "" {
+		return s, nil
+	}
+	switch kind {
+	case Account:
+		s.Account = &v1alpha1.AccountSpec{}
+		*s.Account, err = payload.Account(text)
+	case ServiceCluster:
+		s.ServiceCluster = &v1alpha1.ServiceClusterSpec{}
+		*s.ServiceCluster, err = payload.ServiceCluster(text)
+	default:
+		err = fmt.Errorf("%s has no spec", kind)
+	}
+	if err != nil {
+		return Spec{}, err
+	}
+	return s, nil
 }
 
 func ownedBy(c stored.Claim) Owned {
-	return Owned{Kind(c.Key.Kind), c.Key.Name, string(c.Owner.Home), c.Owner.Op.String(), c.Phase == stored.Marked || c.Phase == stored.FrozenMark}
+	o := Owned{
+		Kind: Kind(c.Key.Kind), Name: c.Key.Name, Region: string(c.Owner.Home), Operation: c.Owner.Op.String(),
+		Deleting: c.Phase == stored.Marked || c.Phase == stored.FrozenMark,
+	}
+	var err error
+	if o.Spec, err = specOf(o.Kind, c.Payload); err != nil {
+		o.Problem = err.Error()
+	}
+	return o
 }
 
 // Options are those of a create or delete.
 type Options struct {
+	// Spec is what a name that is created stands for; a delete has none.
+	Spec Spec
 	// Operation is the ID that NewOperation has returned; empty: a new one. What was
 	// carried out with this ID is not carried out again, and returns the same answer.
 	Operation string
@@ -80,21 +137,27 @@ func (r *Region) Create(ctx context.Context, kind Kind, name string, o Options) 
 			return Owned{}, err
 		}
 	}
+	created := Owned{Kind: kind, Name: name, Region: string(r.name)}
+	if created.Spec, err = specOf(kind, op.Payload); err != nil {
+		return Owned{}, err
+	}
 	if o.DryRun {
 		if there, err := r.Get(ctx, kind, name); !errors.Is(err, ErrAbsent) {
 			return there, r.describe(ctx, stored.Operation{Key: op.Key, Reason: stored.Taken}, err)
 		}
-		return Owned{Kind: kind, Name: name, Region: string(r.name)}, nil
+		return created, nil
 	}
 	if _, err := r.carryOut(ctx, op, (*protocol.Pass).Create); err != nil {
 		return Owned{}, err
 	}
-	return Owned{Kind: kind, Name: name, Region: string(r.name), Operation: op.ID.String()}, nil
+	created.Operation = op.ID.String()
+	return created, nil
 }
 
 // Delete takes the name from its owner in all regions, and returns what it was once no region
 // has it. An account or service cluster with assignments is not deleted: ErrInUse.
 func (r *Region) Delete(ctx context.Context, kind Kind, name string, o Options) (Owned, error) {
+	o.Spec = Spec{}
 	op, err := r.prepare(ctx, kind, name, o)
 	if err != nil {
 		return Owned{}, err
@@ -119,6 +182,9 @@ func (r *Region) prepare(ctx context.Context, kind Kind, name string, o Options)
 	op.Key = stored.Key{Kind: string(kind), Name: name}
 	if err := checkName(kind, name); err != nil {
 		return op, err
+	}
+	if op.Payload, err = payloadOf(kind, o.Spec); err != nil {
+		return op, fmt.Errorf("%s %s: %w", kind, name, err)
 	}
 	if err := r.agree(ctx); err != nil {
 		return op, err

@@ -7,8 +7,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
+	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/region/regiontest"
 )
 
@@ -132,8 +134,15 @@ func (w *world) joined() {
 // which has one owner, and keeps the others from being deleted.
 func (w *world) owned() {
 	ctx := w.Context()
-	_, err := w.in("eu").Create(ctx, Account, "team-a", Options{})
+	tenant := Spec{Account: &v1alpha1.AccountSpec{Roles: []v1alpha1.AccountRole{v1alpha1.Tenant}}}
+	_, err := w.in("eu").Create(ctx, Account, "team-a", Options{Spec: tenant})
 	w.must(err)
+	for _, r := range everywhere {
+		got, err := w.in(r).Get(ctx, Account, "team-a")
+		if diff := cmp.Diff(tenant, got.Spec); diff != "" || err != nil {
+			w.Errorf("in %s the spec differs: %v, %s", r, err, diff)
+		}
+	}
 	_, err = w.in("ap").Create(ctx, ServiceCluster, "tokyo", Options{})
 	w.must(err)
 	_, err = w.in("us").Create(ctx, Account, "team-a", Options{})

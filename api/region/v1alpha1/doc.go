@@ -1,6 +1,6 @@
 // Package v1alpha1 holds the types of the group region.xbernetes.io: what regions store to
-// agree on who owns a key. It holds no logic beyond what the fields mean, and imports
-// nothing but apimachinery. docs/regions.md explains the protocol that writes them.
+// agree on who owns a key, and what each region's agent makes of the keys. It holds no logic
+// beyond what the fields mean. docs/regions.md explains what writes them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=region.xbernetes.io
@@ -23,7 +23,9 @@ func GroupVersion() schema.GroupVersion {
 // AddToScheme tells a scheme of these types.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(),
-		&Claim{}, &ClaimList{}, &Operation{}, &OperationList{}, &Membership{}, &MembershipList{})
+		&Claim{}, &ClaimList{}, &Operation{}, &OperationList{}, &Membership{}, &MembershipList{},
+		&Account{}, &AccountList{}, &ServiceCluster{}, &ServiceClusterList{},
+		&ServiceClusterAssignment{}, &ServiceClusterAssignmentList{}, &Region{}, &RegionList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }

@@ -24,6 +24,9 @@ const (
 	maxMessage = 1 << 10          // bytes of an answer that are shown
 )
 
+// kinds are what the definitions define.
+var kinds = []string{"claims", "operations", "memberships", "accounts", "serviceclusters", "serviceclusterassignments", "regions"}
+
 // Install creates the definitions that are not there, and returns nil once the API serves
 // all of them.
 func Install(ctx context.Context, config *rest.Config) error {
@@ -38,7 +41,7 @@ func Install(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	a := api{client, strings.TrimSuffix(base.String(), "/")}
-	for _, kind := range []string{"claims", "operations", "memberships"} {
+	for _, kind := range kinds {
 		if a.serves(ctx, kind) != nil {
 			return a.install(ctx)
 		}
@@ -63,7 +66,7 @@ func (a api) install(ctx context.Context) error {
 		}
 	}
 	pace := backoff.Backoff{First: 50 * time.Millisecond, Last: time.Second}
-	for _, kind := range []string{"claims", "operations", "memberships"} {
+	for _, kind := range kinds {
 		for n := 1; ; n++ {
 			err := a.serves(ctx, kind)
 			if err == nil {

@@ -4,6 +4,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/xbernetes/xbernetes/api/region/client"
@@ -15,15 +16,45 @@ type Names []client.Owned
 // WriteText writes a line for each name.
 func (n Names) WriteText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "NAME\tREGION\tSTATE")
+	fmt.Fprintln(t, "NAME\tREGION\tSTATE\tSPEC")
 	for _, x := range n {
 		state := "Ready"
 		if x.Deleting {
 			state = "Deleting"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", x.Name, x.Region, state)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", x.Name, x.Region, state, spec(x))
 	}
 	return t.Flush()
+}
+
+// Name is one name.
+type Name struct{ client.Owned }
+
+// WriteText writes what Names writes.
+func (n Name) WriteText(w io.Writer) error { return Names{n.Owned}.WriteText(w) }
+
+// spec is what a name stands for, on one line.
+func spec(x client.Owned) string {
+	switch account, cluster := x.Spec.Account, x.Spec.ServiceCluster; {
+	case x.Problem != "":
+		return x.Problem
+	case account != nil:
+		words := []string{}
+		for _, role := range account.Roles {
+			words = append(words, string(role))
+		}
+		for _, s := range account.Subjects {
+			name := s.Name
+			if s.Namespace != "" {
+				name = s.Namespace + "/" + s.Name
+			}
+			words = append(words, fmt.Sprintf("%s:%q", s.Kind, name))
+		}
+		return strings.Join(words, " ")
+	case cluster != nil && cluster.KubeconfigSecret != nil:
+		return "Secret:" + cluster.KubeconfigSecret.Namespace + "/" + cluster.KubeconfigSecret.Name
+	}
+	return ""
 }
 
 // Change is what a create or delete has done.
