@@ -88,7 +88,7 @@ On the Kubernetes API, of xb or of anybody, stand
 		newFsckCommand(logs),
 		newJournalCommand(logs),
 		newServicesyncCommand(logs),
-		newRegionCommand(),
+		newRegionCommand(logs),
 		newAWSCommand(),
 		newVersionCommand(),
 	)

@@ -68,10 +68,10 @@ func regionExit(err error) error {
 	return err
 }
 
-func newRegionCommand() *cobra.Command {
+func newRegionCommand(logs *logFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "region",
-		Short: "Join, list and remove regions",
+		Short: "Join, list, remove and serve regions",
 		Long: `A region is one Kubernetes API. Accounts, service clusters and assignments have
 names that are unique over all regions, without a server in between.
 
@@ -85,7 +85,7 @@ The regions are named in a file:
 The membership is changed in the register. Instead of it, central can name the kubeconfig
 of a central store. All clients must have the same. See docs/regions.md.`,
 	}
-	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionRemoveCommand(), newRegionKubeconfigCommand())
+	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionRemoveCommand(), newRegionKubeconfigCommand(), newRegionServeCommand(logs))
 	return cmd
 }
 

@@ -56,6 +56,7 @@ var pages = map[string]page{
 		{starts: "cat >regions.yaml", runs: true},
 		{starts: "xb servicecluster create", runs: true},
 		{starts: "xb assignment delete", runs: true},
+		{starts: "xb region serve", serves: "Serving at"},
 	}},
 	"docs/server.md": {given: "export PATH=$PWD/bin:$PATH", blocks: []block{
 		{starts: "xb server", serves: "In another terminal"},

@@ -38,13 +38,10 @@ func (r *Regions) Route(ctx context.Context, kind Kind, name string) (string, er
 	return found.Region, err
 }
 
-// Doubt says that the region, which Route has returned, does not have what was looked for
-// there; or, if away is set, that it does not answer. The next Route asks again, at most once
-// a second for a name, so that a wrong route heals itself and a missing thing costs little.
-func (r *Regions) Doubt(kind Kind, name, region string, away bool) {
-	if away && r.config.Regions[region] != nil {
-		r.routes.Answered(region, false)
-	}
+// Doubt says that the region, which Route has returned, does not answer, or does not have what
+// was looked for there. The next Route asks again, at most once a second for a name, so that a
+// wrong route heals itself and a missing thing costs little.
+func (r *Regions) Doubt(kind Kind, name, region string) {
 	r.routes.Doubt(r.routeKey(kind, name), region)
 }
 

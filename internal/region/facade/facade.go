@@ -1,0 +1,148 @@
+package facade
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+
+	"github.com/xbernetes/xbernetes/api/region/client"
+	"github.com/xbernetes/xbernetes/internal/door"
+	"github.com/xbernetes/xbernetes/internal/gateway/backend"
+	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
+)
+
+// Config configures a Facade.
+type Config struct {
+	// Regions are the regions to serve. Credentials in it are not used.
+	Regions client.Config
+	// Listener is where to serve; the facade closes it.
+	Listener net.Listener
+	// Cert is the serving certificate.
+	Cert dynamiccertificates.CertKeyContentProvider
+	// MaxConnections is how many connections all callers together may have open; one
+	// address may have as many as are free. 0 stands for 10,000, and a negative number for
+	// no limit.
+	MaxConnections int
+	// Limits bound how many requests one address and one region can have under way.
+	Limits traffic.Limits
+	// Access is the access log; nil for none.
+	Access *slog.Logger
+	// Log is required.
+	Log *slog.Logger
+}
+
+// Facade is one address for all regions.
+type Facade struct {
+	cfg     Config
+	regions *client.Regions    // asked with the token of each caller
+	ways    map[string]*way    // to each region, by its name; never changed
+	traffic *traffic.Control   // bounds what callers and regions have under way
+	answers *backend.Responder // writes Statuses
+}
+
+// way is the way of requests to one region.
+type way struct {
+	backend *backend.Backend
+	limited *traffic.Limited
+}
+
+// New makes a facade. It connects to nothing and serves nothing until Run.
+func New(cfg Config) (*Facade, error) {
+	plain, had := cfg.Regions.Anonymous()
+	if len(had) > 0 {
+		cfg.Log.Warn("the file of regions leads to credentials, which are not used: each caller brings a token", "of", had)
+	}
+	f := &Facade{cfg: cfg, ways: map[string]*way{}, answers: backend.NewResponder()}
+	var err error
+	if f.regions, err = client.Open(plain, nil); err != nil {
+		return nil, err
+	}
+	if f.traffic, err = traffic.New(traffic.Options{Limits: cfg.Limits, Access: cfg.Access}); err != nil {
+		return nil, err
+	}
+	for name, region := range plain.Regions {
+		spec, err := reach(region)
+		if err != nil {
+			return nil, fmt.Errorf("region %s: %w", name, err)
+		}
+		b, err := backend.New(name, spec, nil, backend.Options{Log: cfg.Log, Observe: f.traffic.Observe})
+		if err != nil {
+			return nil, fmt.Errorf("region %s: %w", name, err)
+		}
+		f.ways[name] = &way{b, f.traffic.Limit(name, b, b.Endpoints()...)}
+	}
+	if plain.Central != nil {
+		if _, err := reach(plain.Central); err != nil {
+			return nil, fmt.Errorf("the central store: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// shutdownTimeout is how long requests may go on once the facade is told to end.
+const shutdownTimeout = 5 * time.Second
+
+// Run serves until ctx ends, whether or not any region answers.
+func (f *Facade) Run(ctx context.Context) error {
+	below, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	parts, below := errgroup.WithContext(below)
+	for _, w := range f.ways {
+		parts.Go(func() error { return w.backend.Run(below) })
+	}
+	parts.Go(func() error {
+		defer stop()
+		return f.serve(ctx)
+	})
+	return parts.Wait()
+}
+
+func (f *Facade) serve(ctx context.Context) error {
+	listener := door.Limit(f.cfg.Listener, cmp.Or(f.cfg.MaxConnections, 10_000), f.cfg.Log)
+	secure := &genericserver.SecureServingInfo{Listener: listener, Cert: f.cfg.Cert, HTTP2MaxStreamsPerConnection: 1000}
+	stopped, done, err := secure.Serve(f.handler(), shutdownTimeout, ctx.Done())
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	<-done
+	<-stopped
+	if ctx.Err() == nil {
+		return errors.New("serve: the listener was closed")
+	}
+	return nil
+}
+
+// handler is the way of a request, from top to bottom.
+func (f *Facade) handler() http.Handler {
+	h := f.traffic.Callers(http.HandlerFunc(f.answer)) // the limits of the caller's address; the access log
+	h = f.begin(h)                                     // where the request leads, and what it is there
+	h = f.survive(h)                                   // answers 500 if a later step panics
+	return door.Pace(h, door.Pacing{})                 // ends a request whose caller is too slow
+}
+
+// survive answers 500 if next panics. http.ErrAbortHandler goes on: with it a handler breaks
+// an answer off.
+func (f *Facade) survive(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(p)
+			default:
+				f.cfg.Log.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p))
+				f.refuse(w, r, http.StatusInternalServerError, "the facade failed on this request; its log says more")
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
