@@ -1,5 +1,6 @@
 // Package kubeconfig writes the kubeconfigs that xb makes for its user, with mode
-// 0600. It never changes one in part: what was in the file is gone.
+// 0600, and reads those that others hand it. It never changes one in part: what was
+// in the file is gone.
 package kubeconfig
 
 import (

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
 // The kubeconfig that deploy/servicesync/peer-kubeconfig.sh prints may come in a Secret.
@@ -20,7 +22,7 @@ func TestDeployedKubeconfig(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "config"), strings.NewReplacer("name: w,", "name: west,", "cluster: {", "cluster: {certificate-authority-data: Y2VydAo=, ").
-		Replace(kubeconfig("https://west:6443", "{token: admin}")))
+		Replace(kubeconfigOf("https://west:6443", "{token: admin}")))
 	// No server is asked for a token.
 	write(t, filepath.Join(dir, "kubectl"), "#!/bin/sh\ncase \"$*\" in *'create token'*) echo peer;; *) exec "+kubectl+" \"$@\";; esac\n")
 	if err := os.Chmod(filepath.Join(dir, "kubectl"), 0o700); err != nil { //nolint:gosec // it is run
@@ -32,7 +34,7 @@ func TestDeployedKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, made)
 	}
-	p := parse("west", "west.kubeconfig", made, "", inline)
+	p := parse("west", "west.kubeconfig", made, "", kubeconfig.Inline)
 	if p.Err != nil {
 		t.Fatal(p.Err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
 const (
@@ -151,7 +153,7 @@ func readFile(name, path, context string) Peer {
 	if err != nil {
 		return Peer{Name: name, Origin: path, Err: err}
 	}
-	return parse(name, path, data, context, full)
+	return parse(name, path, data, context, kubeconfig.Full)
 }
 
 // keep is p, with the connection that it had before where it now has none.

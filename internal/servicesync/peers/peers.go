@@ -6,16 +6,14 @@ package peers
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
 // Peer is a cluster that something names, and how to reach its API.
@@ -91,85 +89,14 @@ func first(all [][]Peer) []Peer {
 	return peers
 }
 
-// trust is what a kubeconfig may do.
-type trust bool
-
-const (
-	// full: whoever wrote it runs this process.
-	full trust = true
-	// inline: it came over an API. It may run no command and read no file here.
-	inline trust = false
-)
-
 // parse makes a peer of a kubeconfig's bytes; of context, if that is not "".
-func parse(name, origin string, data []byte, context string, t trust) Peer {
+func parse(name, origin string, data []byte, context string, t kubeconfig.Trust) Peer {
 	p := Peer{Name: name, Origin: origin, Fingerprint: fmt.Sprintf("%x", sha256.Sum256(append(data, context...)))}
-	p.Config, p.Namespace, p.Err = load(data, context, t)
+	p.Config, p.Namespace, p.Err = kubeconfig.Read(data, context, t)
 	if p.Err != nil {
 		p.Err = fmt.Errorf("%s: %w", origin, p.Err)
 	}
 	return p
-}
-
-func load(data []byte, context string, t trust) (config *rest.Config, namespace string, err error) {
-	file, err := clientcmd.Load(data)
-	switch {
-	case err != nil:
-		return nil, "", fmt.Errorf("is no kubeconfig: %s", oneLine(err))
-	case len(file.Clusters) == 0:
-		return nil, "", errors.New("is no kubeconfig: it names no cluster")
-	}
-	if t == inline {
-		if err := refuseOutside(file); err != nil {
-			return nil, "", err
-		}
-	}
-	if context == "" {
-		context = file.CurrentContext
-	}
-	if context == "" && len(file.Contexts) == 1 {
-		for only := range file.Contexts {
-			context = only
-		}
-	}
-	chosen, ok := file.Contexts[context]
-	if !ok {
-		return nil, "", fmt.Errorf("has no context %q; set current-context", context)
-	}
-	config, err = clientcmd.NewNonInteractiveClientConfig(*file, context, nil, nil).ClientConfig()
-	if err != nil {
-		return nil, "", fmt.Errorf("context %q cannot be used: %s", context, oneLine(err))
-	}
-	return config, chosen.Namespace, nil
-}
-
-// refuseOutside refuses what would make this process run or read something.
-func refuseOutside(file *clientcmdapi.Config) error {
-	for _, user := range file.AuthInfos {
-		switch {
-		case user.Exec != nil || user.AuthProvider != nil:
-			return errors.New("names a command to run, which a kubeconfig from a Secret may not; put a token or a certificate into it")
-		case user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "":
-			return errors.New("names a file, which a kubeconfig from a Secret may not; put its content there")
-		}
-	}
-	for _, cluster := range file.Clusters {
-		if cluster.CertificateAuthority != "" {
-			return errors.New("names a file, which a kubeconfig from a Secret may not; put its content there")
-		}
-	}
-	return nil
-}
-
-// oneLine is an error as part of a sentence. Parsers quote what they read, and
-// that may be a secret: only the first line goes on, cut short.
-func oneLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	const enough = 160
-	if len(line) > enough {
-		line = strings.ToValidUTF8(line[:enough], "") + "…"
-	}
-	return line
 }
 
 // Fixed is a source of the same peers for ever.

@@ -12,11 +12,13 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func kubeconfig(server, user string) string {
+func kubeconfigOf(server, user string) string {
 	return `{apiVersion: v1, kind: Config, current-context: x,
 clusters: [{name: x, cluster: {server: "` + server + `"}}],
 users: [{name: x, user: ` + user + `}],
@@ -26,21 +28,21 @@ contexts: [{name: x, context: {cluster: x, user: x}}, {name: w, context: {cluste
 func TestParse(t *testing.T) {
 	for name, test := range map[string]struct {
 		data, context string
-		trust         trust
+		trust         kubeconfig.Trust
 		want          string // of the error; "" is none
 	}{
-		"good":               {kubeconfig("https://b:6443", "{token: abc}"), "", inline, ""},
-		"another context":    {kubeconfig("https://b:6443", "{token: abc}"), "w", full, ""},
-		"no such context":    {kubeconfig("https://b:6443", "{token: abc}"), "z", full, `has no context "z"; set current-context`},
-		"nothing":            {"", "", full, "is no kubeconfig: it names no cluster"},
-		"not yaml":           {"\x00\x01{{{", "", full, "is no kubeconfig: "},
-		"another object":     {`{"apiVersion": "v1", "kind": "Pod"}`, "", full, "is no kubeconfig: "},
-		"a picture of words": {"hello, this is a readme\n", "", full, "is no kubeconfig: "},
-		"a command, trusted": {kubeconfig("https://b", "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}"), "", full, ""},
-		"a command":          {kubeconfig("https://b", "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}"), "", inline, "names a command to run"},
-		"a file":             {kubeconfig("https://b", "{tokenFile: /etc/passwd}"), "", inline, "names a file"},
-		"a file of the CA": {strings.Replace(kubeconfig("https://b", "{token: abc}"), "cluster: {", "cluster: {certificate-authority: /etc/passwd, ", 1),
-			"", inline, "names a file"},
+		"good":               {kubeconfigOf("https://b:6443", "{token: abc}"), "", kubeconfig.Inline, ""},
+		"another context":    {kubeconfigOf("https://b:6443", "{token: abc}"), "w", kubeconfig.Full, ""},
+		"no such context":    {kubeconfigOf("https://b:6443", "{token: abc}"), "z", kubeconfig.Full, `has no context "z"; set current-context`},
+		"nothing":            {"", "", kubeconfig.Full, "is no kubeconfig: it names no cluster"},
+		"not yaml":           {"\x00\x01{{{", "", kubeconfig.Full, "is no kubeconfig: "},
+		"another object":     {`{"apiVersion": "v1", "kind": "Pod"}`, "", kubeconfig.Full, "is no kubeconfig: "},
+		"a picture of words": {"hello, this is a readme\n", "", kubeconfig.Full, "is no kubeconfig: "},
+		"a command, trusted": {kubeconfigOf("https://b", "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}"), "", kubeconfig.Full, ""},
+		"a command":          {kubeconfigOf("https://b", "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}"), "", kubeconfig.Inline, "names a command to run"},
+		"a file":             {kubeconfigOf("https://b", "{tokenFile: /etc/passwd}"), "", kubeconfig.Inline, "names a file"},
+		"a file of the CA": {strings.Replace(kubeconfigOf("https://b", "{token: abc}"), "cluster: {", "cluster: {certificate-authority: /etc/passwd, ", 1),
+			"", kubeconfig.Inline, "names a file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := parse("b", "b.yaml", []byte(test.data), test.context, test.trust)
@@ -61,10 +63,10 @@ func TestParse(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(kubeconfig("https://b:6443", "{token: abc}")))
+	f.Add([]byte(kubeconfigOf("https://b:6443", "{token: abc}")))
 	f.Add([]byte("clusters: [{}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p := parse("b", "b.yaml", data, "", inline)
+		p := parse("b", "b.yaml", data, "", kubeconfig.Inline)
 		if (p.Err == nil) != (p.Config != nil) {
 			t.Fatalf("config %v and error %v", p.Config, p.Err)
 		}
@@ -121,7 +123,7 @@ func TestFolder(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "b.yaml"), kubeconfig("https://b:6443", "{token: abc}"))
+	write(t, filepath.Join(dir, "b.yaml"), kubeconfigOf("https://b:6443", "{token: abc}"))
 	write(t, filepath.Join(dir, ".swp"), "half a file")
 	found := listen(t, Folder(dir))
 	m := until(t, found, "one", func(m map[string]Peer) bool { return len(m) == 1 && m["b"].Config != nil })
@@ -131,7 +133,7 @@ func TestFolder(t *testing.T) {
 	until(t, found, "with a bad one", func(m map[string]Peer) bool {
 		return len(m) == 2 && m["c"].Err != nil && m["c"].Config == nil && m["b"].Err == nil
 	})
-	write(t, filepath.Join(dir, "b.yaml"), kubeconfig("https://b:7443", "{token: abc}"))
+	write(t, filepath.Join(dir, "b.yaml"), kubeconfigOf("https://b:7443", "{token: abc}"))
 	until(t, found, "changed", func(m map[string]Peer) bool {
 		return m["b"].Fingerprint != before && m["b"].Config.Host == "https://b:7443"
 	})
@@ -148,7 +150,7 @@ func TestFolder(t *testing.T) {
 // A folder that cannot be read takes no peer away.
 func TestFolderUnreadable(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "b"), kubeconfig("https://b", "{token: abc}"))
+	write(t, filepath.Join(dir, "b"), kubeconfigOf("https://b", "{token: abc}"))
 	f := &folder{path: dir}
 	before := f.read(nil)
 	write(t, filepath.Join(t.TempDir(), "file"), "")
@@ -170,7 +172,7 @@ func TestFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	found := listen(t, Files(map[string]string{"b": path + "#w"}))
 	until(t, found, "missing", func(m map[string]Peer) bool { return errors.Is(m["b"].Err, os.ErrNotExist) })
-	write(t, path, kubeconfig("https://b", "{token: abc}"))
+	write(t, path, kubeconfigOf("https://b", "{token: abc}"))
 	until(t, found, "there", func(m map[string]Peer) bool { return m["b"].Config != nil })
 }
 
@@ -204,7 +206,7 @@ func TestSecretsParse(t *testing.T) {
 	secret := func(name, label string, data map[string][]byte) any {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "sync", Name: name, Labels: map[string]string{Label: label}}, Data: data}
 	}
-	good := map[string][]byte{"kubeconfig": []byte(kubeconfig("https://b", "{token: abc}"))}
+	good := map[string][]byte{"kubeconfig": []byte(kubeconfigOf("https://b", "{token: abc}"))}
 	got := (&secrets{}).parse([]any{secret("one", "", good), secret("two", "b", good), secret("three", "", nil)})
 	names := make([]string, len(got))
 	for i, p := range got {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
 // Label is what a Secret carries that holds a peer's kubeconfig, under the key
@@ -99,7 +101,7 @@ func (s *secrets) parse(objects []any) []Peer {
 			peers = append(peers, Peer{Name: name, Origin: origin, Err: fmt.Errorf("%s has no key kubeconfig", origin)})
 			continue
 		}
-		peers = append(peers, parse(name, origin, data, "", inline))
+		peers = append(peers, parse(name, origin, data, "", kubeconfig.Inline))
 	}
 	slices.SortFunc(peers, func(a, b Peer) int { return strings.Compare(a.Origin, b.Origin) })
 	return peers
