@@ -58,6 +58,7 @@ var rules = []rule{
 	{"internal/usage", "the manners of commands, whatever they do", nil, []string{"github.com/spf13/...", "golang.org/x/term"}},
 	{"internal/collector", "paces the collector of any process", nil, []string{"github.com/KimMachineGun/automemlimit/memlimit"}},
 	{"internal/apply", "sends transactions as any client does", []string{"api/transaction/client", "api/transaction/v1alpha1"}, []string{apimachinery, clientGo}},
+	{"internal/leader", "elects, whatever the work is", nil, []string{apimachinery, clientGo}},
 	{"internal/backoff", "waits, whatever is tried", nil, nil},
 
 	{"internal/journal", "the contract: anybody can implement it", nil, nil},
@@ -197,7 +198,7 @@ var rules = []rule{
 	{"internal/region/route", "remembers what others found, and asks nobody", nil, []string{apimachinery}},
 	{"internal/region/stored", "plain values, whoever stores them", nil, nil},
 
-	{"internal/servicesync", "reads and writes ordinary clusters by the Kubernetes API", []string{"api/servicesync/v1alpha1", "internal/backoff", "internal/servicesync/..."},
+	{"internal/servicesync", "reads and writes ordinary clusters by the Kubernetes API", []string{"api/servicesync/v1alpha1", "internal/backoff", "internal/leader", "internal/servicesync/..."},
 		[]string{kubeAPI, apimachinery, clientGo, prometheus, "sigs.k8s.io/mcs-api/...", "golang.org/x/sync/..."}},
 	{"internal/servicesync/access", "speaks to one API, whosever it is, and decides nothing", []string{"api/servicesync/v1alpha1", "internal/servicesync/plan"},
 		[]string{kubeAPI, apimachinery, clientGo, "sigs.k8s.io/mcs-api/...", "gopkg.in/evanphx/json-patch.v4"}},

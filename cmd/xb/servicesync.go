@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,13 +12,13 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/xbernetes/xbernetes/internal/kubelog"
+	"github.com/xbernetes/xbernetes/internal/leader"
 	"github.com/xbernetes/xbernetes/internal/metrics"
 	"github.com/xbernetes/xbernetes/internal/servicesync"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
@@ -250,14 +249,14 @@ func (f *syncFlags) leaseHolder() (string, error) {
 	if !f.leaderElect {
 		return "", nil
 	}
-	if name := cmp.Or(f.identity, os.Getenv("POD_NAME")); name != "" {
-		return name, nil
+	if f.identity != "" {
+		return f.identity, nil
 	}
-	host, err := os.Hostname()
+	name, err := leader.Identity()
 	if err != nil {
-		return "", fmt.Errorf("find this host's name, or set --identity: %w", err)
+		return "", fmt.Errorf("%w; or set --identity", err)
 	}
-	return host + "_" + string(uuid.NewUUID()), nil
+	return name, nil
 }
 
 // sources joins all that name peers.

@@ -3,7 +3,6 @@ package servicesync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -16,11 +15,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/xbernetes/xbernetes/internal/backoff"
+	"github.com/xbernetes/xbernetes/internal/leader"
 	"github.com/xbernetes/xbernetes/internal/servicesync/access"
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
@@ -67,13 +65,8 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// Terms of the leader lease.
-const (
-	leaderTerm  = 15 * time.Second
-	leaderRenew = 10 * time.Second
-	leaderRetry = 2 * time.Second
-	leaderName  = "xb-servicesync"
-)
+// leaderName is the leader lease's.
+const leaderName = "xb-servicesync"
 
 // Run works for all clusters until ctx ends. What goes wrong in one, or with
 // one peer, is said and tried again.
@@ -169,50 +162,8 @@ func (t *term) hold(ctx context.Context) error {
 	if t.cfg.Identity == "" {
 		return t.lead(ctx)
 	}
-	leading := make(chan context.Context, 1)
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: t.cfg.Namespace, Name: leaderName},
-			Client:     t.own.Kube.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: t.cfg.Identity},
-		},
-		LeaseDuration: leaderTerm, RenewDeadline: leaderRenew, RetryPeriod: leaderRetry,
-		ReleaseOnCancel: true, Name: leaderName,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) { leading <- ctx },
-			OnStoppedLeading: func() {},
-			OnNewLeader: func(id string) {
-				if id != t.cfg.Identity {
-					t.log.Info("another process leads", "leader", id)
-				}
-			},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("make leader elector: %w", err)
-	}
-	// The lease is given back only once the work is over.
-	electing, release := context.WithCancel(context.WithoutCancel(ctx))
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		elector.Run(electing)
-	}()
-	defer func() {
-		release()
-		<-over
-	}()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-over:
-		return nil
-	case term := <-leading:
-		working, stop := context.WithCancel(term)
-		defer stop()
-		defer context.AfterFunc(ctx, stop)()
-		return t.lead(working)
-	}
+	election := leader.Election{Client: t.own.Kube.CoordinationV1(), Namespace: t.cfg.Namespace, Name: leaderName, Identity: t.cfg.Identity, Log: t.log}
+	return election.Hold(ctx, t.lead)
 }
 
 // lead works for the cluster until ctx ends.
