@@ -30,7 +30,7 @@ var faults = []fault{
 	{"a record that lost its slot counts as stored", "internal/replica/loop.go",
 		"case a.Taken:\n", "case a.Taken && l.ctx.Err() != nil:\n", []string{ofReplica, simulated}},
 	{"a batch that lost its slot is not written again", "internal/replica/window.go",
-		"if !b.filler() { // a filler has done what it is for: the slot is filled", "if b.filler() {", []string{ofReplica, simulated}},
+		"if !b.filler() { // a filler is done: its slot is filled", "if b.filler() {", []string{ofReplica, simulated}},
 	{"a time-out of the store counts as success", "internal/replica/access/access.go",
 		"case err == nil:\n\t\t\treturn Appended{}, nil\n\t\tcase errors.Is(err, journal.ErrTaken):", "case err == nil || errors.Is(err, context.DeadlineExceeded):\n\t\t\treturn Appended{}, nil\n\t\tcase errors.Is(err, journal.ErrTaken):", []string{ofAccess, ofReplica, simulated}},
 	{"a write of unknown outcome is repeated blindly", "internal/replica/access/access.go",
@@ -116,7 +116,7 @@ var faults = []fault{
 	{"records are deleted although no other server has the snapshot's state", "internal/replica/trim.go",
 		"if !ok || !l.agreement.Trusted(oldest.slot, l.alone()) {", "if !ok {", []string{ofReplica}},
 	{"records are deleted although the snapshot cannot be read", "internal/replica/trim.go",
-		"if err == nil {\n\t\t\t\t// Records", "if err == nil || l.ctx.Err() == nil {\n\t\t\t\t// Records", []string{ofReplica}},
+		"if err == nil {\n\t\t\t\t// The records", "if err == nil || l.ctx.Err() == nil {\n\t\t\t\t// The records", []string{ofReplica}},
 
 	// A file.
 	{"a record is not synced to the disk", "internal/journal/filelog/segment/tail.go",

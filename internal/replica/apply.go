@@ -11,15 +11,15 @@ import (
 	"github.com/xbernetes/xbernetes/internal/replica/agreement"
 )
 
-// outcome is what applying a batch of this writer came to. Proposers are told once the
-// state is published.
+// outcome is the result of applying a batch of this writer. Proposers are told the outcome
+// once the state is published.
 type outcome struct {
-	batch   *batch // nil: no batch of this writer, or one that had its outcome before
+	batch   *batch // nil: not a batch of this writer, or a batch that had its outcome before
 	results []mvcc.Result
 }
 
 // advance applies every record that comes next, publishes the state, wakes watchers,
-// and only then tells proposers, so that everyone can read a write who was told of it.
+// and only then tells proposers: whoever is told of a write can read it.
 func (l *loop) advance() error {
 	before := l.state.Revision()
 	var outcomes []outcome
@@ -31,7 +31,7 @@ func (l *loop) advance() error {
 		}
 		o, err := l.applySlot(slot, e)
 		if err != nil {
-			for _, o := range outcomes { // the state they are in will not be published
+			for _, o := range outcomes { // the state with these batches will not be published
 				o.batch.resolve(nil, ErrUnknown)
 			}
 			return err
@@ -54,8 +54,8 @@ func (l *loop) advance() error {
 	return nil
 }
 
-// applySlot takes in the record of the next slot. Whatever is wrong with the record is
-// wrong on every replica, and makes it void.
+// applySlot applies the record of the next slot. A record with a fault is void: every
+// replica finds the same fault.
 func (l *loop) applySlot(slot journal.Slot, e entry) (outcome, error) {
 	head, body, err := l.extend(e)
 	switch {
@@ -92,8 +92,8 @@ func (l *loop) applySlot(slot journal.Slot, e entry) (outcome, error) {
 	return o, nil
 }
 
-// extend extends the chain by a record, and returns its header and body. A batch of
-// this writer that landed need not be decoded.
+// extend extends the chain by a record, and returns its header and body. The record of a
+// batch of this writer need not be decoded.
 func (l *loop) extend(e entry) (head record.Header, body []byte, err error) {
 	if e.ours == nil {
 		return l.chains.Take(l.info.ID, e.rec)
@@ -125,10 +125,10 @@ func (l *loop) applyBatch(slot journal.Slot, e entry, head *record.Header, body 
 	return outcome{batch: e.ours, results: results}
 }
 
-// applyControl takes in a control record, which does not change the state.
+// applyControl acts on a control record, which does not change the state.
 func (l *loop) applyControl(slot journal.Slot, e entry, head *record.Header, body []byte) {
 	l.state.Skip(slot)
-	first := l.resolve(e.ours) // of this replica's copies of the record
+	first := l.resolve(e.ours) // the first copy of this replica's own record
 	switch head.Kind {
 	case record.Snapshot:
 		m, err := record.ParseSnapshotMark(body)
@@ -149,7 +149,7 @@ func (l *loop) applyControl(slot journal.Slot, e entry, head *record.Header, bod
 		if first {
 			l.onFloor(m.Slot)
 		}
-	case record.Batch: // not a control record
+	case record.Batch: // applyBatch has it
 	}
 }
 
@@ -162,11 +162,11 @@ func (l *loop) resolve(b *batch) bool {
 	return true
 }
 
-// onVoid looks after a record that changed nothing. A batch of this writer is launched
-// again: its record was anchored too far back.
+// onVoid handles a void record. A batch of this writer is launched again, because its
+// record was anchored too far back. Other void records are counted and logged.
 func (l *loop) onVoid(slot journal.Slot, e entry, cause error) {
 	if e.ours != nil && (e.ours.filler() || l.window.void(e.ours)) {
-		return // a filler has filled its slot all the same
+		return // a void filler has filled its slot all the same
 	}
 	switch {
 	case errors.Is(cause, record.ErrForeign):

@@ -25,9 +25,9 @@ type batch struct {
 	digest record.Digest // of rec
 }
 
-// newFiller returns a batch with nothing in it, which only fills its slot. Fillers are
-// unnumbered, so that they do not use up the writer's window of batch numbers: else
-// filling the holes below a batch could make that batch come too late.
+// newFiller returns an empty batch, which only fills its slot. Fillers are unnumbered, so
+// that they do not use up the writer's window of batch numbers. Otherwise filling the
+// holes below a batch could make that batch come too late.
 func newFiller() *batch { return &batch{kind: record.Batch} }
 
 // filler says whether the batch only fills its slot.
@@ -60,8 +60,8 @@ func (b *batch) requests() []mvcc.Request {
 	return reqs
 }
 
-// asked returns when the first request of the batch came, if requests wait for as long
-// as timeout; now if nobody waits for the batch.
+// asked returns when the first request of the batch came, or now if the batch has no
+// request. timeout is how long a request waits.
 func (b *batch) asked(now time.Time, timeout time.Duration) time.Time {
 	if len(b.proposals) == 0 {
 		return now
@@ -69,8 +69,8 @@ func (b *batch) asked(now time.Time, timeout time.Duration) time.Time {
 	return b.proposals[0].until.Add(-timeout)
 }
 
-// expire tells the proposers whose wait is over that the outcome is unknown.
-func (b *batch) expire(now time.Time) {
+// timeOut tells the proposers whose wait is over that the outcome is unknown.
+func (b *batch) timeOut(now time.Time) {
 	for _, p := range b.proposals {
 		if !now.Before(p.until) {
 			p.resolve(nil, ErrUnknown)
@@ -78,8 +78,8 @@ func (b *batch) expire(now time.Time) {
 	}
 }
 
-// resolve tells every proposer the outcome. If there are no results, the first copy that
-// was applied was void. That should not happen; if it does, the outcome is unknown.
+// resolve tells every proposer the outcome. The outcome is unknown if there are no
+// results, because the first copy that was applied was void, which should not happen.
 func (b *batch) resolve(results []mvcc.Result, err error) {
 	if err == nil && len(results) != b.length() {
 		err = ErrUnknown
@@ -103,7 +103,7 @@ func (b *batch) length() int {
 	return n
 }
 
-// count counts that the batch is launched, perhaps again.
+// count counts a launch of the batch. again says that it was launched before.
 func (b *batch) count(counts *stats.Replica, again bool) {
 	switch {
 	case b.filler():

@@ -32,18 +32,18 @@ func (l *loop) judge(slot journal.Slot) {
 	}
 }
 
-// patience is how long a replica waits for the claims of others before it stops: they
-// perhaps have not read the marks yet, or still hash their states.
+// patience is how long a replica waits for the claims of others before it stops. The
+// others may not have read the marks yet, or may still hash their states.
 const patience = 10 * time.Second
 
-// mark tells the journal of this replica's hash at a slot.
+// mark writes this replica's hash at a slot to the journal.
 func (l *loop) mark(slot journal.Slot, own [sha256.Size]byte) {
 	l.agreement.Said(slot)
 	l.window.control(record.Snapshot, record.SnapshotMark{Slot: slot, Hash: own}.Append(nil))
 }
 
-// decide waits for the claims of others, and fails unless more of them are with this
-// replica than against it then.
+// decide waits for the claims of other replicas. It fails unless more of them claim this
+// replica's hash than another hash.
 func (r *Replica) decide(ctx context.Context, slot journal.Slot) error {
 	select {
 	case <-time.After(patience):
@@ -60,12 +60,12 @@ func (r *Replica) decide(ctx context.Context, slot journal.Slot) error {
 	if err := r.disputeStored(ctx, slot); err != nil {
 		return err
 	}
-	return fmt.Errorf("at slot %d as many other replicas, or more, make another state of the same records, as this one did twice: they run different versions of xb, or one has a defect; stop them, run one version, and report it if it was: %w", slot, ErrDiverged)
+	return fmt.Errorf("at slot %d this replica has made its state twice, with the same result, and at least as many other replicas have another state: the replicas run different versions of xb, or xb has a defect; stop them all, and run one version everywhere; if they ran one version already, report the defect: %w", slot, ErrDiverged)
 }
 
-// remake makes the state at slot anew, beside the loop. It fails, and the replica
-// stops, unless that gives the hash that this replica had. Either way it disputes the
-// snapshots that may be wrong.
+// remake makes the state at slot anew, beside the loop. If the new state has another hash
+// than this replica's state had, remake fails and the replica stops. In both cases it
+// disputes the snapshots that may be wrong.
 func (r *Replica) remake(ctx context.Context, slot journal.Slot, own [sha256.Size]byte, trusted journal.Slot) error {
 	r.log.Warn("another replica has a different state; making this one's anew from the journal to see who is wrong", "slot", uint64(slot))
 	made, err := r.archive.Recompute(ctx, slot, trusted)
@@ -79,9 +79,9 @@ func (r *Replica) remake(ctx context.Context, slot journal.Slot, own [sha256.Siz
 		if err := r.disputeStored(ctx, slot); err != nil {
 			return err
 		}
-		return fmt.Errorf("at slot %d this server's state was not what the journal makes of it: its memory, or the snapshot that it started from, was wrong; start it again, on another machine if that comes back: %w", slot, ErrDiverged)
+		return fmt.Errorf("at slot %d this server's state differed from the state that the journal gives: its memory, or the snapshot that it started from, was wrong; start it again, and on another machine if this happens again: %w", slot, ErrDiverged)
 	}
-	r.log.Error("another server's state is not what the journal makes of it; its snapshots will not be used, and it should stop by itself", "slot", uint64(slot))
+	r.log.Error("another server's state differs from the state that the journal gives; its snapshots will not be used, and that server should stop by itself", "slot", uint64(slot))
 	var known map[journal.Slot][sha256.Size]byte
 	if err := r.call(ctx, func(l *loop) { known = l.agreement.OwnHashes() }); err != nil {
 		return err

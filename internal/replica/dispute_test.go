@@ -198,7 +198,7 @@ func sureReplicas(t *testing.T, right int, wrongWrites bool) {
 		goOn, stop = nil, ended
 	}
 	for _, end := range stop {
-		if err := <-end; !errors.Is(err, replica.ErrDiverged) || !strings.Contains(err.Error(), "as this one did twice") {
+		if err := <-end; !errors.Is(err, replica.ErrDiverged) || !strings.Contains(err.Error(), "made its state twice") {
 			t.Errorf("a replica ended with %v, want it to say that both are sure", err)
 		}
 	}

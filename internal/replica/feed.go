@@ -31,8 +31,8 @@ func (h *hub) init(v *mvcc.View) {
 	h.single = map[string][]*Feed{}
 }
 
-// publish makes v what everybody sees, and only then wakes the feeds that a change
-// concerns. changes are all that were made since the view before.
+// publish makes v the view that everybody sees, and only then wakes the feeds that a
+// change concerns. changes are all changes since the last view.
 func (h *hub) publish(v *mvcc.View, changes []mvcc.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,13 +56,13 @@ func (h *hub) publish(v *mvcc.View, changes []mvcc.Change) {
 type Feed struct {
 	hub  *hub
 	wake chan struct{}
-	// first and last are the revisions of the first and last change that was not taken
-	// yet; 0: none. Guarded by hub.mu.
+	// first and last are the revisions of the first and last change since the last
+	// Take; 0: none. Guarded by hub.mu.
 	first, last mvcc.Revision
 }
 
-// NewFeed returns a feed of no range yet. The caller must Remove every range that it
-// added.
+// NewFeed returns a feed that follows no range yet. The caller must Remove every range
+// that it adds.
 func (r *Replica) NewFeed() *Feed {
 	return &Feed{hub: &r.hub, wake: make(chan struct{}, 1)}
 }
@@ -82,8 +82,8 @@ func (f *Feed) note(rev mvcc.Revision) {
 // Wake receives when there is something to Take.
 func (f *Feed) Wake() <-chan struct{} { return f.wake }
 
-// Add makes the feed follow r, from the view on that the next Take returns. A range may
-// be added several times, and must be removed as often.
+// Add makes the feed follow r, beginning with the view that the next Take returns. A
+// range may be added several times, and must be removed as often.
 func (f *Feed) Add(r mvcc.KeyRange) {
 	h := f.hub
 	h.mu.Lock()
@@ -128,9 +128,9 @@ func without(feeds []*Feed, f *Feed) []*Feed {
 }
 
 // Take returns the newest view, and the first and last revision of the changes in the
-// feed's ranges since the last Take (0, 0 if there are none). There are no other changes
-// in those ranges up to the view's revision: once these are sent to a client, it may be
-// told of progress at that revision.
+// feed's ranges since the last Take (0, 0 if there are none). Up to the view's revision
+// those ranges have no other change, so a client that was sent these may be told of
+// progress at that revision.
 func (f *Feed) Take() (v *mvcc.View, first, last mvcc.Revision) {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()

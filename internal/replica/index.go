@@ -2,23 +2,23 @@ package replica
 
 import "sync"
 
-// index is the queue of linearizable reads. Each needs to know that some slot was empty
-// at a moment after it asked, and that every slot below is applied. One Read of the
-// journal tells that for all reads that wait: they are a round.
+// index is the queue of linearizable reads. A linearizable read may be answered once the
+// journal has shown, after the read asked, that some slot is empty, and once every slot
+// below is applied. One Read of the journal serves all reads that wait: they are a round.
 type index struct {
 	mu      sync.Mutex
-	waiting *round        // that the next Read to begin will answer; nil: nobody waits; guarded by mu
-	signal  chan struct{} // receives once somebody waits
+	waiting *round        // the round that the next Read to begin will answer; nil: nobody waits; guarded by mu
+	signal  chan struct{} // holds a value once somebody waits
 }
 
-// round is linearizable reads that share an answer, and older rounds that wait for the
-// same one.
+// round is a group of linearizable reads that share an answer, with the older rounds that
+// get the same answer.
 type round struct {
 	done chan struct{}
 	and  *round
 }
 
-// with adds older rounds, which get the same answer.
+// with adds an older round, which gets the same answer. older may be nil.
 func (r *round) with(older *round) *round {
 	last := r
 	for last.and != nil {
@@ -51,8 +51,8 @@ func (x *index) ask() <-chan struct{} {
 	return x.waiting.done
 }
 
-// take returns the round of all who have asked up to now, which the caller answers; nil
-// if nobody has.
+// take returns the round of all reads that have asked up to now, or nil if none has. The
+// caller must answer the round.
 func (x *index) take() *round {
 	x.mu.Lock()
 	defer x.mu.Unlock()

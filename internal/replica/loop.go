@@ -18,25 +18,26 @@ import (
 	"github.com/xbernetes/xbernetes/internal/replica/turns"
 )
 
-// loop owns the state. Everything that changes the state, or the owners below, happens
-// on one goroutine, and its methods are called on no other one. Calls on the journal run beside it and report back by channels.
+// loop owns the state. Its methods run on one goroutine, which alone changes the state and
+// the fields below. Calls on the journal run beside that goroutine and report back by
+// channels.
 type loop struct {
 	*Replica
-	ctx   context.Context // of what runs beside the loop
-	group *errgroup.Group // what runs beside the loop; an error in it ends the loop
+	ctx   context.Context // of the goroutines beside the loop
+	group *errgroup.Group // the goroutines beside the loop; an error in one ends the loop
 
 	state  *mvcc.State    // Invariant: state.Slot() == chains.Slot() == window.applied between two records
 	chains *record.Chains // the hash chain up to the state's slot
 
 	window window        // batches in flight, and records that cannot be applied yet
-	turns  *turns.Turns  // which slots are this writer's, beside others
+	turns  *turns.Turns  // which slots are this writer's turns
 	pace   turns.Pace    // whether to ask for turns
 	ended  chan appended // Appends that have ended
-	soon   *time.Timer   // when a batch may leave that would have followed another too closely
+	soon   *time.Timer   // fires when the next batch may leave, if it had to keep its distance
 
-	reads  reads       // what is being read
+	reads  reads       // Reads under way
 	gap    gap         // an empty slot that holds up records
-	leases lease.Clock // which leases are over
+	leases lease.Clock // which leases have expired
 
 	snapshots snapshots            // when to take a snapshot
 	agreement *agreement.Agreement // whether other replicas have the same states
@@ -47,19 +48,19 @@ const (
 	tick        = 500 * time.Millisecond
 	pruneAtOnce = 512
 	pipeline    = 2 // batches in flight at most, without turns
-	// longTrip is how long a round trip must be for batches to leave apart.
-	longTrip = 10 * time.Millisecond
+	// longRTT is how long a round trip must be for batches to leave apart.
+	longRTT = 10 * time.Millisecond
 )
 
-// Run brings the replica to life: it restores the state, follows the journal, and
-// serves proposals and reads until ctx ends, when it returns nil. Any other end is an
-// error that a restart may or may not mend.
+// Run restores the state, follows the journal, and serves proposals and reads until ctx
+// ends. Then it returns nil. If Run ends for another reason, it returns an error, which a
+// restart may or may not mend.
 func (r *Replica) Run(ctx context.Context) error {
 	defer close(r.done)
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, inner := errgroup.WithContext(inner)
-	defer r.queue.expire(time.Time{}, true)
+	defer r.queue.timeOut(time.Time{}, true)
 	from, err := r.restore(inner)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -72,7 +73,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	if !r.info.Exclusive {
 		group.Go(func() error { return r.cfg.Notifier.Run(inner) })
 	}
-	group.Go(l.serve) // it always ends with an error, which ends the others: theirs must not come first
+	group.Go(l.serve) // always ends with an error, which ends the other goroutines
 	err = group.Wait()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
 		return nil
@@ -100,8 +101,8 @@ func (r *Replica) newLoop(ctx context.Context, group *errgroup.Group, from archi
 	return l
 }
 
-// serve takes in what happened, applies what can be applied, and launches what waits,
-// until ctx ends or something fails.
+// serve handles events, applies records and launches batches until ctx ends or something
+// fails.
 func (l *loop) serve() error {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
@@ -143,7 +144,7 @@ func (l *loop) serve() error {
 	}
 }
 
-// launch sends batches on their way while there are some, and a slot for each.
+// launch begins Appends while there are batches to write and slots for them.
 func (l *loop) launch() {
 	for l.reads.caughtUp {
 		now := time.Now()
@@ -160,7 +161,7 @@ func (l *loop) launch() {
 		b.encode(record.Header{
 			Journal: l.info.ID, Writer: l.writer,
 			Anchor: l.chains.Slot(), AnchorChain: l.chains.Last(),
-			Turns:  l.pace.Launch(b.filler(), b.asked(now, l.cfg.Timeout), len(l.window.open) > 0, l.turns.Trip()),
+			Turns:  l.pace.Launch(b.filler(), b.asked(now, l.cfg.Timeout), len(l.window.open) > 0, l.turns.RTT()),
 			Agrees: l.agreement.Agrees(),
 		}, l.cfg.CompressFrom)
 		l.window.launch(b)
@@ -171,13 +172,13 @@ func (l *loop) launch() {
 	}
 }
 
-// appended is what the Append of a batch came to.
+// appended is a batch with the outcome of its Append.
 type appended struct {
 	batch *batch
 	access.Appended
 }
 
-// append runs the Append of a batch, beside the loop, which it tells by ended.
+// append runs the Append of a batch, beside the loop, and sends the outcome to ended.
 func (r *Replica) append(ctx context.Context, b *batch, ended chan<- appended) error {
 	a, err := r.access.Append(ctx, b.slot, b.rec)
 	if err != nil {
@@ -198,7 +199,7 @@ func (r *Replica) append(ctx context.Context, b *batch, ended chan<- appended) e
 // to fill if others write, and to the next slot if nobody else does.
 func (l *loop) pick(now time.Time) turns.Choice {
 	if hole := l.hole(now); hole != 0 {
-		// However many Appends are in flight: they may be waiting for this slot.
+		// The limit on Appends in flight does not count here: they may wait for this slot.
 		return turns.Choice{Slot: hole, Must: true}
 	}
 	next := l.window.applied + 1
@@ -232,31 +233,31 @@ func (l *loop) pick(now time.Time) turns.Choice {
 }
 
 // apart returns how long to wait before another batch, so that the batches of a busy writer
-// leave at equal distances within a round trip. If they left together, whatever came just
-// after them would wait for a whole round trip.
+// leave at equal distances within a round trip. If they left together, a request that came
+// just after them would wait for a whole round trip.
 func (l *loop) apart(now time.Time) time.Duration {
-	trip := l.turns.Trip()
-	if trip < longTrip || !l.pace.Pressed() {
+	rtt := l.turns.RTT()
+	if rtt < longRTT || !l.pace.Pressed() {
 		return 0
 	}
 	wait := time.Duration(0)
 	for _, b := range l.window.flying {
-		wait = max(wait, trip/pipeline-now.Sub(b.sent))
+		wait = max(wait, rtt/pipeline-now.Sub(b.sent))
 	}
 	return wait
 }
 
-// hole returns the next empty slot that holds up records, to be filled now; 0: none. A
-// Read has found the first such slot, and made sure that it was never held. Holes above
-// it need no such proof: nothing above a slot that was never held was ever applied or
-// acknowledged.
+// hole returns the next empty slot that holds up records and is to be filled now; 0: none.
+// A Read has found the first such slot, and made sure that it was never held. Holes above
+// it need no such proof: since the first hole was never held, no record above it was ever
+// applied or acknowledged.
 func (l *loop) hole(now time.Time) journal.Slot {
 	first := l.gap.fill
 	switch {
 	case first <= l.window.applied: // there is no gap, or it is filled
 		return 0
 	case l.window.flying[first] == nil:
-		return first // a Read found it empty, even if an Append found it taken before
+		return first // a Read found the slot empty, even if an Append found it taken before
 	case !l.turns.Quiet(now):
 		return 0 // the filler of first is under way, and other writers fill the holes above
 	}
@@ -280,7 +281,7 @@ func (l *loop) nextBatch(must bool) *batch {
 	return nil
 }
 
-// onAppended takes in the end of an Append.
+// onAppended handles the end of an Append.
 func (l *loop) onAppended(a appended) error {
 	b := a.batch
 	if !b.filler() {
@@ -307,16 +308,16 @@ func (l *loop) onAppended(a appended) error {
 		return err
 	}
 	if len(l.window.records) > 0 {
-		l.fetch() // the slots below them are held by others, or empty
+		l.fetch() // the slots below these records are held by others, or empty
 	}
 	return nil
 }
 
 func (l *loop) onTick(now time.Time) {
-	l.queue.expire(now, false) // first, because it makes room for expiries of leases
-	l.window.expire(now)
+	l.queue.timeOut(now, false) // first, because it makes room for expiries of leases
+	l.window.timeOut(now)
 	for _, req := range l.leases.Expired(l.state, now) {
-		// Nobody waits for it: an expiry that is lost is proposed again.
+		// Nobody waits for the outcome: an expiry that is lost is proposed again.
 		if _, err := l.queue.add(l.maxBatch(), now.Add(l.cfg.Timeout), req); err != nil {
 			break
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 // besideAFastWriter returns a loop that has caught up with slot 100 of a journal that writer 2 fills at
-// 1,000 slots a second, as a Read found at seen. This writer's round trip is trip.
-func besideAFastWriter(trip time.Duration, now, seen time.Time) *loop {
+// 1,000 slots a second, as a Read found at seen. This writer's round trip is rtt.
+func besideAFastWriter(rtt time.Duration, now, seen time.Time) *loop {
 	l := &loop{Replica: &Replica{info: journal.Info{Depth: turns.Span}}, window: newWindow(100), turns: turns.New(1, 0)}
 	for slot := journal.Slot(1); slot <= 100; slot++ {
 		l.turns.Applied(slot, 2, false, 0, now)
@@ -18,7 +18,7 @@ func besideAFastWriter(trip time.Duration, now, seen time.Time) *loop {
 	before := seen.Add(-100 * time.Millisecond)
 	l.turns.Sighted(0, before, before)
 	l.turns.Sighted(100, seen, seen)
-	l.turns.Appended(trip, false, time.Now())
+	l.turns.Appended(rtt, false, time.Now())
 	return l
 }
 
@@ -27,11 +27,11 @@ func besideAFastWriter(trip time.Duration, now, seen time.Time) *loop {
 // goes as far as it may.
 func TestPickFarFromTheTail(t *testing.T) {
 	now := time.Now()
-	for _, trip := range []time.Duration{200 * time.Millisecond, time.Second, 8 * time.Second} {
-		l := besideAFastWriter(trip, now, now)
+	for _, rtt := range []time.Duration{200 * time.Millisecond, time.Second, 8 * time.Second} {
+		l := besideAFastWriter(rtt, now, now)
 		l.reads.underway = 1
 		if c := l.pick(now); c.Slot <= 100 || c.Slot > 100+turns.Span {
-			t.Errorf("with a round trip of %v a batch goes to slot %d; want one of the %d after 100", trip, c.Slot, turns.Span)
+			t.Errorf("with a round trip of %v a batch goes to slot %d; want one of the %d after 100", rtt, c.Slot, turns.Span)
 		}
 	}
 	l := besideAFastWriter(20*time.Millisecond, now, now.Add(-time.Second))
@@ -74,10 +74,10 @@ func TestPick(t *testing.T) {
 // TestApart: a writer whose batches follow each other without a pause sends them half a
 // round trip apart. Until then, and where a round trip is short, they leave at once.
 func TestApart(t *testing.T) {
-	const trip = 80 * time.Millisecond
+	const rtt = 80 * time.Millisecond
 	now := time.Now()
 	l := &loop{Replica: &Replica{info: journal.Info{Depth: 8}}, window: newWindow(10), turns: turns.New(1, 10), soon: time.NewTimer(time.Hour)}
-	l.turns.Appended(trip, false, now)
+	l.turns.Appended(rtt, false, now)
 	b := l.window.create(nil)
 	b.sent = now
 	send(&l.window, b, 11)
@@ -85,15 +85,15 @@ func TestApart(t *testing.T) {
 		t.Errorf("a writer that is not busy goes to %+v, want slot 12 at once", c)
 	}
 	for range 8 {
-		l.pace.Launch(false, now, true, trip)
+		l.pace.Launch(false, now, true, rtt)
 	}
-	if c := l.pick(now.Add(trip/2 - 1)); c.Slot != 0 {
+	if c := l.pick(now.Add(rtt/2 - 1)); c.Slot != 0 {
 		t.Errorf("less than half a round trip after a batch the next one goes to %+v, want it to wait", c)
 	}
-	if c := l.pick(now.Add(trip / 2)); c.Slot != 12 {
+	if c := l.pick(now.Add(rtt / 2)); c.Slot != 12 {
 		t.Errorf("half a round trip after a batch the next one goes to %+v, want slot 12", c)
 	}
-	l.turns.Appended(longTrip/2, false, now)
+	l.turns.Appended(longRTT/2, false, now)
 	if c := l.pick(now); c.Slot != 12 {
 		t.Errorf("with a short round trip the next batch goes to %+v, want slot 12 at once", c)
 	}

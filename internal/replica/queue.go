@@ -11,13 +11,13 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// proposal is requests on their way, most often one. It is queued, and then either
-// claimed for a batch or abandoned, never both. Requests that were abandoned never happen.
-// Those of one proposal are in the same batch, with no other between them.
+// proposal holds the requests of one caller, most often one request. A proposal is
+// queued, and then either batched or withdrawn, never both. A withdrawn request never
+// happens. The requests of a proposal are in one batch, with no other between them.
 type proposal struct {
 	reqs     []*mvcc.Request
 	size     int           // the requests' weight; their wire form is not longer
-	state    atomic.Uint32 // queued, claimed or abandoned
+	state    atomic.Uint32 // queued, batched or withdrawn
 	until    time.Time     // when its caller stops waiting
 	done     chan struct{} // closed once results and err are set
 	results  []mvcc.Result // one for each request, unless err is set
@@ -27,8 +27,8 @@ type proposal struct {
 
 const (
 	queued uint32 = iota
-	claimed
-	abandoned
+	batched
+	withdrawn
 )
 
 func (p *proposal) outcome() ([]mvcc.Result, error) { return p.results, p.err }
@@ -42,17 +42,16 @@ func (p *proposal) resolve(results []mvcc.Result, err error) {
 	close(p.done)
 }
 
-// withdraw abandons the proposal, unless it is claimed for a batch. It returns whether
-// it did.
-func (p *proposal) withdraw() bool { return p.state.CompareAndSwap(queued, abandoned) }
+// withdraw takes the proposal back, unless a batch has it. It returns whether it did.
+func (p *proposal) withdraw() bool { return p.state.CompareAndSwap(queued, withdrawn) }
 
-// abandon ends its caller's wait, because of cause, and returns what the caller is told.
-func (p *proposal) abandon(cause error) ([]mvcc.Result, error) {
+// giveUp ends the caller's wait because of cause, and returns what the caller is told.
+func (p *proposal) giveUp(cause error) ([]mvcc.Result, error) {
 	if p.withdraw() {
 		return nil, errors.Join(ErrUnavailable, cause)
 	}
 	select {
-	case <-p.done: // its outcome came just now
+	case <-p.done: // the outcome came just now
 		return p.outcome()
 	default:
 		return nil, errors.Join(ErrUnknown, cause)
@@ -71,7 +70,7 @@ type queue struct {
 	items  []*proposal   // guarded by mu
 	bytes  int           // guarded by mu. Invariant: the sum of the items' sizes
 	closed bool          // guarded by mu
-	signal chan struct{} // receives once proposals came
+	signal chan struct{} // holds a value once proposals have come
 }
 
 func (q *queue) init() { q.signal = make(chan struct{}, 1) }
@@ -83,8 +82,8 @@ func (q *queue) length() (proposals, bytes int) {
 	return len(q.items), q.bytes
 }
 
-// add queues requests whose caller waits until then. limit is the greatest weight of a
-// batch. The error wraps ErrTooLarge, ErrStopped or ErrBusy.
+// add queues requests as one proposal, whose caller waits until the moment until. limit is
+// the greatest weight of a batch. The error wraps ErrTooLarge, ErrStopped or ErrBusy.
 func (q *queue) add(limit int, until time.Time, reqs ...*mvcc.Request) (*proposal, error) {
 	p := &proposal{reqs: reqs, until: until, done: make(chan struct{})}
 	for _, r := range reqs {
@@ -111,7 +110,8 @@ func (q *queue) add(limit int, until time.Time, reqs ...*mvcc.Request) (*proposa
 	return p, nil
 }
 
-// take claims as many proposals as fit in a batch of the weight limit, in order.
+// take returns the first proposals, as many as fit in a batch of the weight limit, and
+// marks them as batched.
 func (q *queue) take(limit int) []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,7 +123,7 @@ func (q *queue) take(limit int) []*proposal {
 			if size > limit || requests > mvcc.MaxBatchRequests {
 				break
 			}
-			if p.state.CompareAndSwap(queued, claimed) {
+			if p.state.CompareAndSwap(queued, batched) {
 				taken = append(taken, p)
 			}
 		}
@@ -136,9 +136,9 @@ func (q *queue) take(limit int) []*proposal {
 	return taken
 }
 
-// expire abandons the proposals whose callers' wait is over. If all is set,
-// it abandons every proposal and closes the queue.
-func (q *queue) expire(now time.Time, all bool) {
+// timeOut withdraws the proposals whose callers' wait is over. If all is set, it
+// withdraws every proposal and closes the queue.
+func (q *queue) timeOut(now time.Time, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = q.closed || all

@@ -36,10 +36,10 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 	for range 3 {
 		p, err := q.add(mvcc.MaxBatchWeight, time.Now().Add(time.Hour), &mvcc.Request{Kind: mvcc.Compact})
 		if err == nil { // what is small fits a little longer; it, too, gives its room back
-			_, _ = p.abandon(errors.New("gone"))
+			_, _ = p.giveUp(errors.New("gone"))
 		}
 	}
-	q.expire(time.Now().Add(2*time.Hour), false)
+	q.timeOut(time.Now().Add(2*time.Hour), false)
 	if q.bytes != 0 || len(q.items) != 0 || fill() != n {
 		t.Errorf("%d bytes of %d requests are left", q.bytes, len(q.items))
 	}
@@ -59,14 +59,14 @@ func TestAbandon(t *testing.T) {
 	}
 	gone := errors.New("gone")
 	waits := add()
-	if _, err := waits.abandon(gone); !errors.Is(err, ErrUnavailable) || !errors.Is(err, gone) {
+	if _, err := waits.giveUp(gone); !errors.Is(err, ErrUnavailable) || !errors.Is(err, gone) {
 		t.Errorf("a request that waits is abandoned with %v, want ErrUnavailable and the cause", err)
 	}
 	taken := add()
 	if got := q.take(mvcc.MaxBatchWeight); len(got) != 1 || got[0] != taken {
 		t.Fatalf("%d requests were taken, want the second only", len(got))
 	}
-	if _, err := taken.abandon(gone); !errors.Is(err, ErrUnknown) || errors.Is(err, ErrUnavailable) {
+	if _, err := taken.giveUp(gone); !errors.Is(err, ErrUnknown) || errors.Is(err, ErrUnavailable) {
 		t.Errorf("a request that was taken is abandoned with %v, want ErrUnknown", err)
 	}
 }

@@ -16,46 +16,46 @@ const (
 	// bounds how many bytes they may hold.
 	catchUp  = 1024
 	pursuers = 2 // Reads at once, while records of other writers are expected
-	// nearby is how many slots are looked at above a slot that turns up empty while
-	// the journal is followed: whoever took that slot went on close above it. At the
-	// start, as many are looked at as may hold records.
+	// nearby is how many slots are searched above a slot that turns up empty while the
+	// journal is followed: if a writer took that slot, its next records are close above
+	// it. At the start, every slot is searched that may hold a record.
 	nearby = 8
 )
 
-// reads is what the loop knows of its Reads of what comes after the state.
+// reads is what the loop knows of its Reads, which look for records above the state.
 type reads struct {
-	// caughtUp: a Read has found the tail. Once true, it stays true.
+	// caughtUp says that a Read has found the tail. Once true, it stays true.
 	caughtUp bool
 	sighted  journal.Slot // the tail, when a Read last found it
 
 	fetched  chan fetch
 	underway int         // Reads that have not reported back. Invariant: 0 <= underway <= pursuers
 	began    time.Time   // when the last one began
-	hinted   bool        // the tail may have moved since: read again after the Read under way
-	again    *time.Timer // when to begin another Read beside it
+	hinted   bool        // the tail may have moved since began: read again after the Read under way
+	again    *time.Timer // when to begin another Read beside the one under way
 	asking   *round      // linearizable reads that the next Read is to answer
 
-	// What the last Read to report back brought:
-	found  int  // so many records
-	limit  int  // of so many that it asked for
-	behind bool // there may be more after those
+	// Of the last Read that reported back:
+	found  int  // how many records it returned
+	limit  int  // how many records it asked for
+	behind bool // the journal may hold more records after those
 }
 
-// newReads returns the reads of a replica that has not looked yet.
+// newReads returns the reads of a replica that has not read yet.
 func newReads() reads {
 	return reads{behind: true, limit: fetchLimit, fetched: make(chan fetch), again: time.NewTimer(tick)}
 }
 
-// fetch is one Read of what comes after the state, and what it returned.
+// fetch is one Read of the records above the state, and its result.
 type fetch struct {
 	from  journal.Slot
 	limit int
 	began time.Time
 	asked *round // linearizable reads, answered if the Read finds the tail
-	// trusted is the last slot that is believed to be empty if the Read finds it so. Of
-	// an empty slot above it, the slots above are searched for proof that it was held.
-	trusted journal.Slot
-	recs    [][]byte
+	// checkAbove: if the Read finds the slots empty from one above checkAbove on, the
+	// slots after that one are searched for proof that it was held.
+	checkAbove journal.Slot
+	recs       [][]byte
 }
 
 // full says whether there may be more records after those that the Read returned.
@@ -67,14 +67,14 @@ func (f *fetch) full() bool {
 	return len(f.recs) == f.limit || size >= journal.MaxRead
 }
 
-// fetch reads what comes after the state: now, or after the Read under way, which may
-// have looked too early.
+// fetch reads the records above the state. If a Read is under way, another one follows it,
+// because the first may have looked too early.
 func (l *loop) fetch() {
 	if l.reads.underway > 0 {
 		l.reads.hinted = true
 		return
 	}
-	l.look()
+	l.beginRead()
 }
 
 // pursue keeps Reads under way, a part of a round trip apart, while records of other
@@ -83,12 +83,12 @@ func (l *loop) pursue(now time.Time) {
 	if l.reads.underway == pursuers || !l.expecting(now) {
 		return
 	}
-	pause := l.turns.Trip() / pursuers
+	pause := l.turns.RTT() / pursuers
 	if wait := pause - now.Sub(l.reads.began); wait > 0 && l.reads.underway > 0 {
 		l.reads.again.Reset(wait)
 		return
 	}
-	l.look()
+	l.beginRead()
 	l.reads.again.Reset(pause)
 }
 
@@ -98,21 +98,21 @@ func (l *loop) expecting(now time.Time) bool {
 	return l.turns.InForce(now) || l.turns.Contended() && len(l.window.open) > 0 && l.window.flying[l.window.applied+1] == nil
 }
 
-// look begins a Read.
-func (l *loop) look() {
+// beginRead begins a Read.
+func (l *loop) beginRead() {
 	r := &l.reads
 	now := time.Now()
 	f := fetch{from: l.window.applied + 1, limit: 1, began: now, asked: r.asking}
 	if r.caughtUp {
-		f.trusted = r.sighted + max(turns.Span, min(l.turns.PassIn(4), 4*turns.Span))
+		f.checkAbove = r.sighted + max(turns.Span, min(l.turns.PassIn(4), 4*turns.Span))
 	}
 	r.underway++
 	r.hinted, r.began, r.asking = false, now, nil
 	if more := l.index.take(); more != nil {
 		f.asked = more.with(f.asked)
 	}
-	// While following, the next record is worth more at once than together with
-	// those after it. While behind, many are read together.
+	// A replica that follows the tail wants the next record at once, without waiting
+	// for those after it. A replica that is behind reads many records together.
 	switch {
 	case r.behind:
 		f.limit = min(2*r.limit, catchUp)
@@ -140,9 +140,9 @@ func (r *Replica) read(ctx context.Context, f fetch) (fetch, error) {
 	for {
 		recs, err := c.Read(ctx, f.from, f.limit)
 		f.recs = recs
-		if end := f.from + journal.Slot(len(recs)); err == nil && !f.full() && end > f.trusted {
-			// At the start, or after long away: nobody is told that the journal ends
-			// here before that is known.
+		if end := f.from + journal.Slot(len(recs)); err == nil && !f.full() && end > f.checkAbove {
+			// At the start, or after a long pause: make sure that the journal ends here
+			// before anybody is told so.
 			err = r.access.NeverHeld(ctx, end, r.info.Depth)
 		}
 		switch {
@@ -160,9 +160,9 @@ func (r *Replica) read(ctx context.Context, f fetch) (fetch, error) {
 	}
 }
 
-// outran moves a Read to where the state is, if the state has come further meanwhile by
-// this writer's own records. What the Read asked for may have been trimmed since, even
-// by this replica.
+// outran moves a Read to the end of the state, if the state has come further meanwhile by
+// this writer's own records. It returns whether it did. The slots that the Read asked for
+// may have been trimmed since, even by this replica.
 func (r *Replica) outran(ctx context.Context, f *fetch) bool {
 	next := journal.Slot(0)
 	if err := r.call(ctx, func(l *loop) { next = l.window.applied + 1 }); err != nil || next <= f.from {
@@ -172,7 +172,7 @@ func (r *Replica) outran(ctx context.Context, f *fetch) bool {
 	return true
 }
 
-// onFetched takes in what a Read returned.
+// onFetched handles the result of a Read.
 func (l *loop) onFetched(f fetch) error {
 	r := &l.reads
 	r.underway--
@@ -191,7 +191,7 @@ func (l *loop) onFetched(f fetch) error {
 		if f.asked != nil {
 			r.asking = f.asked.with(r.asking)
 		}
-		l.look()
+		l.beginRead()
 		return nil
 	}
 	now := time.Now()
@@ -211,16 +211,16 @@ func (l *loop) onFetched(f fetch) error {
 	return nil
 }
 
-// sawEmpty takes in that a Read found a slot empty. If the slot holds up records or
-// batches of this writer, it is to be filled: after some time, if it is another
-// writer's turn, and only if it was never held.
+// sawEmpty handles a slot that a Read found empty. If the slot holds up records or batches
+// of this writer, it is to be filled, but only if it was never held. If the slot is
+// another writer's turn, that writer gets some time to fill it first.
 func (l *loop) sawEmpty(slot journal.Slot, now time.Time) {
 	l.gap.fill = 0
 	if slot != l.window.applied+1 || l.window.flying[slot] != nil || !l.window.blocked(now) {
 		return
 	}
 	heir := l.turns.Heir(slot)
-	if others := heir != 0 && heir != l.writer && l.turns.InForce(now); others && l.gap.leave(slot, now, 2*l.turns.Trip()) {
+	if others := heir != 0 && heir != l.writer && l.turns.InForce(now); others && l.gap.leave(slot, now, 2*l.turns.RTT()) {
 		return
 	}
 	if !l.gap.examine(slot) {
@@ -236,19 +236,19 @@ func (l *loop) sawEmpty(slot journal.Slot, now time.Time) {
 	})
 }
 
-// gap is what is known of the empty slot after the state, while it holds up records. It
-// goes from left (to the writer whose turn it is) to examined (was it ever held?) to
-// fill. A slot that was held is never filled: the replica ends instead.
+// gap is what is known of the empty slot after the state, while it holds up records. The
+// slot is first left to the writer whose turn it is, then examined (was it ever held?),
+// then filled. A slot that was held is never filled: the replica ends instead.
 type gap struct {
 	fill journal.Slot // to be filled now; 0: none
 
 	left      journal.Slot // left to the writer whose turn it is; 0: none
-	since     time.Time    // since when
-	examined  journal.Slot // the records above it are being looked at; 0: none
-	neverHeld journal.Slot // was never held, by the records above it; 0: none
+	since     time.Time    // when it was first left
+	examined  journal.Slot // the slots above it are being searched; 0: none
+	neverHeld journal.Slot // the slots above it show that it was never held; 0: none
 }
 
-// leave says whether to leave the slot to another writer: it has not had so long yet.
+// leave says whether to leave the slot to another writer, which may have it for atMost.
 func (g *gap) leave(slot journal.Slot, now time.Time, atMost time.Duration) bool {
 	if g.left != slot {
 		g.left, g.since = slot, now
@@ -256,8 +256,8 @@ func (g *gap) leave(slot journal.Slot, now time.Time, atMost time.Duration) bool
 	return now.Sub(g.since) < atMost
 }
 
-// examine has the slot filled if it is known that it was never held. Otherwise it says
-// whether to find that out: not if that is under way.
+// examine has the slot filled if it is known that the slot was never held. If that is not
+// known, examine returns true once: the caller must then search the slots above.
 func (g *gap) examine(slot journal.Slot) bool {
 	switch slot {
 	case g.neverHeld:

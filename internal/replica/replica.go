@@ -28,12 +28,12 @@ import (
 
 // The closed set of errors, besides mvcc's, that a caller acts on.
 var (
-	// ErrTooLarge: the request does not fit in a record. It was not proposed.
+	// ErrTooLarge: the request does not fit in a record, and was not proposed.
 	ErrTooLarge = errors.New("request is too large")
-	// ErrBusy: too many requests are waiting. It was not proposed.
+	// ErrBusy: too many requests are waiting. The request was not proposed.
 	ErrBusy = errors.New("too many requests")
-	// ErrUnknown: the request was proposed, and whether it happened or will is
-	// not known.
+	// ErrUnknown: the request was proposed. It may have happened, may happen later, or
+	// may never happen.
 	ErrUnknown = errors.New("outcome is unknown")
 	// ErrUnavailable: the journal did not answer in time. The request was not
 	// proposed, and never will be.
@@ -42,11 +42,11 @@ var (
 	ErrStopped = errors.New("replica is stopped")
 	// ErrLostEnd: the journal ends before a slot that it is known to have held.
 	ErrLostEnd = access.ErrLostEnd
-	// ErrDiverged: this replica's state at a slot differs from the one that
-	// another recorded. Run ends with it; nothing is served from here on.
+	// ErrDiverged: this replica's state at a slot differs from the state that another
+	// replica recorded. Run ends with it, and the replica serves nothing any more.
 	ErrDiverged = errors.New("state diverged")
-	// ErrForked: the journal holds records of two histories. Run ends with it;
-	// nothing is written or served from here on.
+	// ErrForked: the journal holds records of two histories. Run ends with it, and the
+	// replica writes and serves nothing any more.
 	ErrForked = errors.New("the journal forked")
 	// ErrLost: a record that was in the journal is gone, and was not trimmed. Run ends
 	// with it, and does not fill the slot.
@@ -58,12 +58,12 @@ type Config struct {
 	Store    journal.Store
 	Notifier notify.Notifier
 	Logger   *slog.Logger
-	// Name is what people call the journal, in messages. It holds no secret. Empty:
-	// the journal's ID.
+	// Name is the journal's name in messages. It holds no secret. Empty: the journal's
+	// ID.
 	Name string
 
-	// CompressFrom is the length, in bytes, from which on a batch is compressed; 0 for
-	// never.
+	// CompressFrom is the least length, in bytes, of a batch that is compressed; 0:
+	// batches are never compressed.
 	CompressFrom int
 	// Timeout bounds how long a request waits for the journal; 0 for 7 s, etcd's.
 	Timeout time.Duration
@@ -72,7 +72,7 @@ type Config struct {
 	// Snapshots says when the state is written beside the journal.
 	Snapshots snapshot.Policy
 	// Trim lets the replica delete the records before the oldest snapshot that is
-	// kept. Only the party that owns the journal may do so.
+	// kept. Only the party that owns the journal may set it.
 	Trim bool
 }
 
@@ -82,7 +82,7 @@ const (
 )
 
 // Replica is one process's copy of the state. Its methods are safe for concurrent use.
-// Those that read or propose need Run to be running.
+// The methods that read or propose need Run to be running.
 type Replica struct {
 	cfg    Config
 	info   journal.Info
@@ -94,15 +94,15 @@ type Replica struct {
 	index index // of linearizable reads
 	hub   hub   // of the newest published state, and of watchers
 
-	access  *access.Access   // to the journal
+	access  *access.Access   // calls the journal
 	archive *archive.Archive // the journal with its snapshots
 
-	calls chan func(*loop) // the loop runs what it receives
+	calls chan func(*loop) // functions for the loop to run
 	ready chan struct{}    // closed once the tail was reached
 	done  chan struct{}    // closed when Run has ended
 }
 
-// New returns a replica of the journal in cfg.Store. Run brings it to life.
+// New returns a replica of the journal in cfg.Store. It does nothing before Run.
 func New(cfg Config) *Replica {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
@@ -189,14 +189,15 @@ func (r *Replica) Linearizable(ctx context.Context) (*mvcc.View, error) {
 	}
 }
 
-// Propose carries out one request and returns its result, once every slot up to its own
-// is applied here. The request must not be changed afterwards. The error is nil,
-// ErrTooLarge, ErrBusy, ErrUnavailable, ErrUnknown or ErrStopped. If ctx ended, it wraps
-// the error of ctx too; if the journal does not answer, the Outage. A request that the
-// state refuses has a result that says so, and no error here.
+// Propose carries out one request and returns its result, once every slot up to the
+// request's is applied here. The request must not be changed afterwards. The error is nil,
+// ErrTooLarge, ErrBusy, ErrUnavailable, ErrUnknown or ErrStopped. If ctx ended, the error
+// wraps the error of ctx too; if the journal does not answer, it wraps the Outage. If the
+// state refuses the request, the result says so, and the error is nil.
 func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, error) {
-	// A transaction that only reads is answered without a record. Which branch it
-	// takes must be found on the newest state, so it is asked twice.
+	// A transaction that only reads is answered without a record. The first Answer, on
+	// a state that may be old, only tells whether the transaction takes a branch that
+	// reads. The second one, on the newest state, counts.
 	if _, ok := r.View().Answer(req); ok {
 		v, err := r.Linearizable(ctx)
 		if err != nil {
@@ -216,9 +217,9 @@ func (r *Replica) Propose(ctx context.Context, req *mvcc.Request) (mvcc.Result, 
 	return results[0], nil
 }
 
-// ProposeTogether carries out requests that are in one record of the journal, one right
-// after the other, and returns their results. No read, and no other request, sees the
-// state between two of them. Otherwise it is as Propose.
+// ProposeTogether carries out requests in one record of the journal, one right after the
+// other, and returns their results. No read, and no other request, sees the state between
+// two of them. Errors are those of Propose.
 func (r *Replica) ProposeTogether(ctx context.Context, reqs ...*mvcc.Request) ([]mvcc.Result, error) {
 	results, err := r.propose(ctx, reqs)
 	r.count(err)
@@ -251,19 +252,19 @@ func (r *Replica) propose(ctx context.Context, reqs []*mvcc.Request) ([]mvcc.Res
 		return nil, err
 	}
 	select {
-	case <-p.done: // also if its wait is over, or Run has ended
+	case <-p.done: // also once the wait is over, or Run has ended
 	case <-outage:
 		if p.withdraw() {
 			return nil, because(r.access.Writes(), ErrUnavailable)
 		}
-		// It is on its way: its outcome is not known before it comes, or ctx ends.
+		// A batch has the proposal: wait for the outcome, or for the end of ctx.
 		select {
 		case <-p.done:
 		case <-ctx.Done():
-			return p.abandon(ctx.Err())
+			return p.giveUp(ctx.Err())
 		}
 	case <-ctx.Done():
-		return p.abandon(ctx.Err())
+		return p.giveUp(ctx.Err())
 	}
 	results, err := p.outcome()
 	return results, because(r.access.Writes(), err)
@@ -273,8 +274,8 @@ func (r *Replica) propose(ctx context.Context, reqs []*mvcc.Request) ([]mvcc.Res
 // ErrUnavailable or ErrUnknown, which say what became of a request.
 type Outage = access.Outage
 
-// Outage returns nil if the journal answers, as far as the calls under way know. A
-// replica that follows its journal always knows within seconds.
+// Outage returns the journal's outage, or nil if the journal answers as far as the calls
+// under way show. A replica that follows its journal learns of an outage within seconds.
 func (r *Replica) Outage() *Outage {
 	o, _ := r.access.Writes().State()
 	return o
@@ -296,11 +297,11 @@ func because(lane *access.Lane, err error) error {
 type Lease struct {
 	ID        mvcc.LeaseID
 	TTL       time.Duration // as granted
-	Remaining time.Duration // by this replica's clock; below zero if it may expire at any moment
+	Remaining time.Duration // by this replica's clock; below zero if the lease may expire at any moment
 	Keys      []string
 }
 
-// Lease returns one lease, as of a linearizable read. The error is one of Linearizable,
+// Lease returns one lease, as of a linearizable read. The error is one of Linearizable's,
 // or mvcc.ErrLeaseNotFound.
 func (r *Replica) Lease(ctx context.Context, id mvcc.LeaseID) (Lease, error) {
 	out := Lease{ID: id}

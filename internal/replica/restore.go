@@ -15,7 +15,7 @@ func (r *Replica) restore(ctx context.Context) (archive.Restored, error) {
 	}
 	if r.info.Exclusive {
 		if err := snapshot.DeleteOrphans(ctx, r.cfg.Store); err != nil { // the next start tries again
-			r.log.Debug("blobs of no snapshot stay", "error", err)
+			r.log.Debug("blobs that belong to no snapshot were not deleted", "error", err)
 		}
 	}
 	r.hub.publish(from.State.View(), nil)

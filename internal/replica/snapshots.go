@@ -11,27 +11,27 @@ import (
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
-// snapshots says when this replica takes a snapshot, and what became of the last ones.
-// At most one is taken at a time.
+// snapshots says when this replica takes a snapshot, and remembers the last ones. At most
+// one snapshot is taken at a time.
 type snapshots struct {
 	schedule snapshot.Schedule
-	late     bool // one that this replica is to store was missed: it is due at this writer's next record
-	looked   bool // whether the servers before this one missed a snapshot was looked at
+	late     bool // this replica missed a snapshot that it should have stored: it is due at this writer's next record
+	looked   bool // this replica has checked whether the servers before it missed a snapshot
 	working  bool // a snapshot is being taken
 	done     chan result
-	// stored are the last that this replica stored, or is about to. Invariant:
-	// ascending; len <= keptStored.
+	// stored are the slots of the last snapshots that this replica stored, or is about to
+	// store. Invariant: ascending; len <= keptStored.
 	stored []journal.Slot
 }
 
 // keptStored is how many of the last stored snapshots are remembered.
 const keptStored = 17
 
-// result is what taking a snapshot came to.
+// result is the result of taking a snapshot.
 type result struct {
 	slot   journal.Slot
 	hash   [sha256.Size]byte
-	hashed bool // hash is that of the state
+	hashed bool // hash is the hash of the state
 	stored bool
 	err    error // of hashing or storing it
 }
@@ -40,8 +40,8 @@ func newSnapshots(p snapshot.Policy) snapshots {
 	return snapshots{schedule: snapshot.NewSchedule(p), done: make(chan result)}
 }
 
-// begin notes that a snapshot is due, and says whether to take it now: not while another
-// is being taken. One that is to be stored is due later then.
+// begin notes that a snapshot is due, and says whether to take it now. While another
+// snapshot is being taken, the answer is no; a snapshot that must be stored is then late.
 func (s *snapshots) begin(store bool) bool {
 	s.schedule.Taken()
 	if s.working {
@@ -57,10 +57,10 @@ func (s *snapshots) storing(slot journal.Slot) {
 	s.stored = append(s.stored[max(0, len(s.stored)-keptStored+1):], slot)
 }
 
-// catchUp says whether a snapshot is due although no record asks for it. It is called
-// once the tail was reached, and now and then after that. If there was much to replay,
-// the servers before this one have ended before they stored a snapshot: one is due at
-// this writer's next record. If nobody else writes the journal, it is due now.
+// catchUp says whether a snapshot is due now although no record asks for it. It is called
+// once the tail is reached, and regularly after that. If there was much to replay, the
+// servers before this one ended before they stored a snapshot: a snapshot is then due at
+// this writer's next record, or now if nobody else writes the journal.
 func (s *snapshots) catchUp(state int64, alone bool) bool {
 	if !s.looked {
 		s.looked = true
@@ -69,13 +69,13 @@ func (s *snapshots) catchUp(state int64, alone bool) bool {
 	return s.late && !s.working && alone
 }
 
-// due says whether a snapshot is due after a record, which may be mine: this writer's.
+// due says whether a snapshot is due after a record. mine says that this writer wrote it.
 func (s *snapshots) due(state int64, mine bool) bool {
 	return s.schedule.Due(state) || s.late && mine && !s.working
 }
 
-// recordApplied takes a snapshot after a record of so many bytes, if one is due. The
-// replica that wrote the record stores it, and the others compute its hash.
+// recordApplied takes a snapshot after a record of size bytes, if one is due. The replica
+// that wrote the record stores the snapshot, and the others compute its hash.
 func (l *loop) recordApplied(size int, mine bool) {
 	l.snapshots.schedule.Applied(size)
 	if l.reads.caughtUp {
@@ -93,7 +93,7 @@ func (l *loop) catchUpSnapshots() {
 	}
 }
 
-// takeSnapshot begins to take a snapshot of the state as it is, beside the loop.
+// takeSnapshot begins to take a snapshot of the present state, beside the loop.
 func (l *loop) takeSnapshot(store bool) {
 	if !l.snapshots.begin(store) {
 		return
@@ -118,8 +118,8 @@ func (l *loop) takeSnapshot(store bool) {
 	})
 }
 
-// storeSnapshot stores a snapshot. If it can be read back, older ones are deleted that
-// are not newer than a snapshot that is trusted.
+// storeSnapshot stores a snapshot. If the snapshot can be read back, storeSnapshot deletes
+// the older ones, except for those newer than the trusted snapshot.
 func (r *Replica) storeSnapshot(ctx context.Context, out *result, frozen *mvcc.Frozen, chains *record.Chains, trusted journal.Slot) {
 	began := time.Now()
 	written, err := snapshot.Write(ctx, r.cfg.Store, r.info.ID, snapshot.Author{Writer: r.writer, At: began}, frozen, chains)
@@ -131,17 +131,17 @@ func (r *Replica) storeSnapshot(ctx context.Context, out *result, frozen *mvcc.F
 	r.counts.Snapshots.Time.Since(began)
 	if err := written.ReadBack(ctx, r.cfg.Store); err != nil {
 		if ctx.Err() == nil {
-			r.log.Warn("snapshot cannot be read back; older ones stay", "slot", uint64(out.slot), "error", err)
+			r.log.Warn("snapshot cannot be read back; older snapshots are kept", "slot", uint64(out.slot), "error", err)
 		}
 		return
 	}
 	if err := snapshot.DeleteOld(ctx, r.cfg.Store, min(out.slot, trusted)); err != nil {
-		r.log.Debug("old snapshots stay", "error", err)
+		r.log.Debug("old snapshots were not deleted", "error", err)
 	}
 }
 
-// onSnapshot takes in that a snapshot was taken, and tells the journal of its hash if it
-// was stored.
+// onSnapshot handles a snapshot that was taken. If it was stored, onSnapshot writes its
+// hash to the journal.
 func (l *loop) onSnapshot(out result) {
 	l.snapshots.working = false
 	if out.err != nil {
@@ -166,7 +166,7 @@ func (l *loop) onSnapshot(out result) {
 	l.judge(out.slot)
 }
 
-// alone says whether no other replica has written for long, or ever.
+// alone says that no other replica has written for long, or ever.
 func (l *loop) alone() bool {
 	other := l.turns.LastOther()
 	return l.info.Exclusive || other == 0 || other+record.AnchorSpan < l.state.Slot()

@@ -9,9 +9,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
-// trimmer decides which records to give up because no snapshot that is kept needs them,
-// if the replica may (Config.Trim). It believes only snapshots whose hash this replica
-// computed from the journal. It does so in steps:
+// trimmer decides which records may be given up, because no snapshot that is kept needs
+// them, if the replica may delete records at all (Config.Trim). It believes only snapshots
+// whose hash this replica computed from the journal. The steps are:
 //
 //	agreed, due ──▶ the snapshot is read back ──▶ a floor record is applied ──▶ records are deleted
 //
@@ -32,7 +32,8 @@ type agreedSnapshot struct {
 }
 
 // agreed notes a snapshot of which this replica computed the same hash, and says whether
-// it is a new one. A mark whose Append had an unknown outcome may be in the journal twice.
+// the snapshot is new here. A mark whose Append had an unknown outcome may be in the
+// journal twice.
 func (t *trimmer) agreed(slot journal.Slot, hash [sha256.Size]byte) bool {
 	if n := len(t.kept); !t.allowed || n > 0 && slot <= t.kept[n-1].slot {
 		return false
@@ -44,8 +45,8 @@ func (t *trimmer) agreed(slot journal.Slot, hash [sha256.Size]byte) bool {
 	return true
 }
 
-// oldest returns the oldest snapshot that is kept, if records before it may be given up
-// once another replica agrees with it, too.
+// oldest returns the oldest snapshot that is kept. ok is false if no records are to be
+// given up for it. The caller must check that another replica agrees with the snapshot.
 func (t *trimmer) oldest() (s agreedSnapshot, ok bool) {
 	if len(t.kept) < snapshot.Keep || t.working || t.kept[0].slot <= t.given {
 		return agreedSnapshot{}, false
@@ -56,11 +57,11 @@ func (t *trimmer) oldest() (s agreedSnapshot, ok bool) {
 // begin notes that the records before a snapshot are being given up.
 func (t *trimmer) begin(s agreedSnapshot) { t.working, t.given = true, s.slot }
 
-// end notes that they were deleted, or stay.
+// end notes that the records were deleted, or could not be.
 func (t *trimmer) end() { t.working = false }
 
 // releaseRecords gives up the records before the oldest snapshot that is kept, if that
-// is trusted and can be read back.
+// snapshot is trusted and can be read back.
 func (l *loop) releaseRecords() {
 	oldest, ok := l.trim.oldest()
 	if !ok || !l.agreement.Trusted(oldest.slot, l.alone()) {
@@ -71,21 +72,21 @@ func (l *loop) releaseRecords() {
 		err := l.archive.CanStartFrom(l.ctx, oldest.slot, oldest.hash)
 		return l.call(l.ctx, func(l *loop) {
 			if err == nil {
-				// Records are deleted once this one is applied: the journal itself says
-				// that they are given up.
+				// The records are deleted once the floor record is applied: then the
+				// journal itself says that they are given up.
 				l.window.control(record.Floor, record.FloorMark{Slot: oldest.slot + 1}.Append(nil))
 				return
 			}
 			l.trim.end()
-			if l.ctx.Err() == nil && !errors.Is(err, journal.ErrNoBlob) { // deleted: there are newer ones
-				l.log.Warn("snapshot cannot be started from; the records before it stay", "slot", uint64(oldest.slot), "error", err)
+			if l.ctx.Err() == nil && !errors.Is(err, journal.ErrNoBlob) { // ErrNoBlob: deleted, since there are newer ones
+				l.log.Warn("no server could start from this snapshot; the records before it are kept", "slot", uint64(oldest.slot), "error", err)
 			}
 		})
 	})
 }
 
 // onFloor deletes the records below a slot, which a floor record of this writer gives up,
-// and the snapshots before the one that made them needless.
+// and the snapshots older than the one for which they are given up.
 func (l *loop) onFloor(below journal.Slot) {
 	l.group.Go(func() error {
 		deleted, err := l.cfg.Store.Trim(l.ctx, below)
@@ -95,11 +96,11 @@ func (l *loop) onFloor(below journal.Slot) {
 		}
 		if err != nil && l.ctx.Err() == nil {
 			l.counts.TrimFailed.Add(1)
-			l.log.Warn("old records were not deleted; that is tried again after the next snapshot", "below", uint64(below), "error", err)
+			l.log.Warn("old records were not deleted; the next snapshot tries again", "below", uint64(below), "error", err)
 		}
-		// Those who store snapshots may not be allowed to delete older ones.
+		// Servers that store snapshots may lack the right to delete older ones.
 		if err := snapshot.DeleteOld(l.ctx, l.cfg.Store, below-1); err != nil {
-			l.log.Debug("old snapshots stay", "error", err)
+			l.log.Debug("old snapshots were not deleted", "error", err)
 		}
 		return l.call(l.ctx, func(l *loop) { l.trim.end() })
 	})

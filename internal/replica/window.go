@@ -53,10 +53,10 @@ type window struct {
 // entry is the record of one slot.
 type entry struct {
 	rec  []byte
-	ours *batch // that the record carries; nil if another writer's, or not recognized yet
+	ours *batch // the batch that the record carries; nil if it is another writer's, or not recognized yet
 }
 
-// overdue is how long an Append may take before the slots below it are looked after.
+// overdue is how long an Append may take before the empty slots below it are filled.
 const overdue = 2 * time.Second
 
 // newWindow returns the window of a writer whose state is at slot applied.
@@ -95,8 +95,8 @@ func (w *window) holeAbove(first journal.Slot) journal.Slot {
 	return 0
 }
 
-// blocked says whether the slot after applied holds something up: a record above it is
-// known, or an Append has been under way for long.
+// blocked says whether the empty slot after applied holds something up: a record above it
+// is known, or an Append has been under way for long.
 func (w *window) blocked(now time.Time) bool {
 	if len(w.records) > 0 {
 		return true
@@ -132,8 +132,8 @@ func (w *window) control(kind record.Kind, body []byte) {
 	w.waiting = append(w.waiting, &batch{number: w.number, kind: kind, body: body})
 }
 
-// takeWaiting returns the first batch that waits to be launched, and drops those before
-// it that have their outcome meanwhile; nil: none waits.
+// takeWaiting returns the first batch that waits to be launched, or nil. It drops the
+// batches before it that have had their outcome meanwhile.
 func (w *window) takeWaiting() *batch {
 	for len(w.waiting) > 0 {
 		b := w.waiting[0]
@@ -167,7 +167,7 @@ func (w *window) lost(b *batch) {
 	if b.slot > w.applied {
 		w.taken[b.slot] = true
 	}
-	if !b.filler() { // a filler has done what it is for: the slot is filled
+	if !b.filler() { // a filler is done: its slot is filled
 		w.waiting = append(w.waiting, b)
 	}
 }
@@ -214,8 +214,8 @@ func (w *window) resolve(b *batch) bool {
 	return true
 }
 
-// void notes that the record of a batch was void. The batch waits to be launched again
-// if it has no outcome, which the result says.
+// void notes that the record of a batch was void. If the batch has no outcome yet, it
+// waits to be launched again, and void returns true.
 func (w *window) void(b *batch) bool {
 	if w.open[b.number] != b {
 		return false
@@ -224,10 +224,10 @@ func (w *window) void(b *batch) bool {
 	return true
 }
 
-// expire tells the proposers whose wait is over that the outcome is unknown.
-func (w *window) expire(now time.Time) {
+// timeOut tells the proposers whose wait is over that the outcome is unknown.
+func (w *window) timeOut(now time.Time) {
 	for _, b := range w.open {
-		b.expire(now)
+		b.timeOut(now)
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package access calls a journal until it answers, and says when it does not: an
-// outage. It looks into records only for proof that a slot was held. It never decides
-// what is written, and knows nothing of the state.
+// Package access calls a journal until it answers, and reports an outage while it does not
+// answer. It looks into records only for proof that a slot was held. It never decides what
+// is written, and knows nothing of the state.
 package access
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
-// The errors that say that a journal has lost what it held. Callers end with them.
+// The errors of a journal that has lost records. A caller must end when it gets one.
 var (
 	// ErrLost: a record that was in the journal is gone, and was not trimmed.
 	ErrLost = errors.New("the journal lost a record")
@@ -32,7 +32,7 @@ var (
 type Config struct {
 	Store   journal.Store
 	Name    string        // what people call the journal
-	Timeout time.Duration // a call that has no answer for so long is an outage
+	Timeout time.Duration // if a call has no answer for so long, there is an outage
 	Attempt time.Duration // bounds one attempt of a call
 	Logger  *slog.Logger
 	Counts  *stats.Calls // counts the calls
@@ -43,7 +43,7 @@ type Config struct {
 type Access struct {
 	cfg    Config
 	info   journal.Info
-	health health // hears of calls that fail for long
+	health health // of the journal, from the calls under way
 }
 
 // New returns the way to a journal.
@@ -64,9 +64,9 @@ const (
 	ListSnapshots Operation = "list snapshots"
 )
 
-// needsWrites says whether the operation is a write: if it fails, reads may still work.
-// A write without an answer is not an outage by itself: if the whole journal is silent,
-// the Read under way is silent too, and reports the outage.
+// needsWrites says whether the operation is a write. If a write fails, reads may still
+// work. A write that has no answer is not an outage yet: if the whole journal is silent,
+// the Read under way has no answer either, and reports the outage.
 func (o Operation) needsWrites() bool { return o == Append }
 
 // Call is one call on the journal, repeated until it is answered. Waits between the
@@ -79,12 +79,12 @@ type Call struct {
 	began  time.Time
 	slow   *time.Timer // fires once the call has had no answer for long
 
-	readable bool // of an append that fails: the journal was read after the last attempt
+	readable bool // the call is an Append that fails, and the journal was read after its last attempt
 	gaveUp   bool // the call ended without an answer
 	ended    bool // guarded by health.mu
 }
 
-// between is how long a call waits between its attempts.
+// between gives the waits between the attempts of a call.
 var between = backoff.Backoff{First: 5 * time.Millisecond, Last: time.Second}
 
 const tellAfter = 2 * time.Second
@@ -147,16 +147,16 @@ func (c *Call) Read(ctx context.Context, from journal.Slot, limit int) (recs [][
 	return recs, err
 }
 
-// Appended is what appending a record came to: it holds its slot, another record does,
-// or no answer will ever come.
+// Appended is the outcome of appending a record: the record holds its slot (the zero
+// value), another record holds it, or no answer will ever come.
 type Appended struct {
-	Taken bool // another record holds the slot, or this one does by an earlier attempt
+	Taken bool // another record holds the slot, or an earlier attempt stored this one there
 	Err   error
 }
 
-// Append brings a record to a slot, until it is known which record holds the slot. A
-// crash on the way leaves a record that landed or did not; nobody was told either. The
-// error is that of ctx.
+// Append appends a record at a slot, and tries until it is known which record holds the
+// slot. If the process crashes meanwhile, the record landed or did not, and nobody was told
+// either. The error is that of ctx.
 func (a *Access) Append(ctx context.Context, slot journal.Slot, rec []byte) (Appended, error) {
 	c := a.Begin(Append)
 	defer c.End()
@@ -169,13 +169,14 @@ func (a *Access) Append(ctx context.Context, slot journal.Slot, rec []byte) (App
 		case err == nil:
 			return Appended{}, nil
 		case errors.Is(err, journal.ErrTaken):
-			// Perhaps by an earlier attempt. Which it is turns out when the slot is
-			// applied: it cannot be read before the slots below it are held.
+			// Perhaps an earlier attempt stored this record there. That turns out when the
+			// slot is applied: it cannot be read before the slots below it are held.
 			return Appended{Taken: true}, nil
 		case errors.Is(err, journal.ErrTooLarge), errors.Is(err, journal.ErrClosed):
 			return Appended{Err: err}, nil
 		case errors.Is(err, journal.ErrAhead):
-			// Not stored: the store has not seen the tail that this replica has seen.
+			// The record was not stored: the store does not yet see the tail that this
+		// replica has seen.
 		default:
 			unknown = true
 		}
@@ -193,7 +194,7 @@ func (a *Access) Append(ctx context.Context, slot journal.Slot, rec []byte) (App
 	}
 }
 
-// count counts an attempt to append that began then, by what it came to.
+// count counts an attempt to append by its outcome. It began at the moment began.
 func (a *Access) count(err error, began time.Time) {
 	n := a.cfg.Counts
 	n.AppendTime.Since(began)
@@ -231,8 +232,8 @@ func (c *Call) lookAt(ctx context.Context, slot journal.Slot, rec []byte) (out A
 	}
 }
 
-// peek returns the record that a slot holds, nil for none. What cannot be decoded
-// counts as none: it proves nothing.
+// peek returns the record that a slot holds, or nil if the slot is empty. A record that
+// cannot be decoded counts as none, because it proves nothing.
 func (a *Access) peek(ctx context.Context, slot journal.Slot) (rec []byte, err error) {
 	c := a.Begin(Read)
 	defer c.End()
@@ -262,9 +263,9 @@ func (a *Access) peek(ctx context.Context, slot journal.Slot) (rec []byte, err e
 // peekers is how many slots are looked at together.
 const peekers = 32
 
-// NeverHeld makes sure, by so many slots above it, that the empty slot after all that
-// the caller has read was never held. The error wraps ErrLost, or says why the
-// journal cannot be read.
+// NeverHeld makes sure that an empty slot was never held, by searching as many slots above
+// it as reach says. slot must be the slot after all that the caller has read. The error
+// wraps ErrLost, or says why the journal cannot be read.
 func (a *Access) NeverHeld(ctx context.Context, slot journal.Slot, reach int) error {
 	proofs := make([]bool, min(reach, a.info.Depth)) // whether slot+1+i holds a proof
 	var group errgroup.Group
@@ -288,14 +289,13 @@ func (a *Access) NeverHeld(ctx context.Context, slot journal.Slot, reach int) er
 		if rec, err := a.peek(ctx, slot); err != nil || rec != nil {
 			return err
 		}
-		return fmt.Errorf("%w: slot %d is empty, and the writer of slot %d had read a record in it; stop all servers of this journal and put the slot back from a copy, or an older version of the bucket; xb fsck says how to go on without it", ErrLost, slot, slot+1+journal.Slot(i))
+		return fmt.Errorf("%w: slot %d is empty, and the writer of slot %d had read a record in it; stop all servers of this journal and put the slot back from a copy, or from an older version of the bucket; xb fsck says how to go on without it", ErrLost, slot, slot+1+journal.Slot(i))
 	}
 	return nil
 }
 
-// Reaches fails if the journal ends before slot, of which there is a snapshot: then
-// records are missing that clients were told of, and new records would take their
-// slots.
+// Reaches fails if the journal ends before slot, of which there is a snapshot. In that case
+// records are missing that clients were told of, and new records would take their slots.
 func (a *Access) Reaches(ctx context.Context, slot journal.Slot) error {
 	c := a.Begin(Read)
 	defer c.End()
@@ -307,7 +307,7 @@ func (a *Access) Reaches(ctx context.Context, slot journal.Slot) error {
 		case errors.Is(err, journal.ErrClosed), errors.Is(err, journal.ErrCorrupt):
 			return err
 		case err == nil:
-			return fmt.Errorf("there is a snapshot of slot %d, and the journal ends before: %w; put it back from a copy, or go on without it, for good, by xb journal accept-loss", slot, ErrLostEnd)
+			return fmt.Errorf("there is a snapshot of slot %d, but the journal ends before that slot: %w; put the end back from a copy, or give it up for good with xb journal accept-loss", slot, ErrLostEnd)
 		}
 		if err := c.Pause(ctx, err); err != nil {
 			return err
@@ -334,8 +334,8 @@ func (a *Access) Snapshots(ctx context.Context) ([]string, error) {
 	}
 }
 
-// Load loads a snapshot. It tries until the store has answered: a snapshot for which
-// the journal was trimmed must not be passed over because of a moment's trouble.
+// Load loads a snapshot, and tries until the store has answered: if the journal was trimmed
+// for this snapshot, a short failure of the store must not make the replica skip it.
 func (a *Access) Load(ctx context.Context, slot journal.Slot) (snapshot.Loaded, error) {
 	return untilAnswered(ctx, a, func() (snapshot.Loaded, error) { return snapshot.Load(ctx, a.cfg.Store, a.info.ID, slot) })
 }
@@ -354,7 +354,7 @@ func untilAnswered[T any](ctx context.Context, a *Access, load func() (T, error)
 		if err == nil || errors.Is(err, snapshot.ErrBad) || errors.Is(err, journal.ErrCorrupt) || errors.Is(err, journal.ErrNoBlob) {
 			return loaded, err
 		}
-		if c == nil { // not before: loading a large snapshot takes long, and is no outage
+		if c == nil { // begun only after a failure: loading a large snapshot takes long, and is no outage
 			c = a.Begin(LoadSnapshot)
 			defer c.End()
 		}

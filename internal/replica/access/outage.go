@@ -14,9 +14,9 @@ import (
 type Outage struct {
 	Journal string
 	Since   time.Time
-	Cause   error // of the last attempt; not wrapped, because it says nothing of the request
-	// WritesOnly: the journal can be read and takes no writes, because a disk is
-	// full or a right is missing, say.
+	Cause   error // why the last attempt failed; not wrapped, because it says nothing of the request
+	// WritesOnly: the journal can be read, but takes no writes; for example, its disk is
+	// full or a right is missing.
 	WritesOnly bool
 }
 
@@ -31,15 +31,15 @@ func (o *Outage) Error() string {
 // failure is how the last attempt of a call failed.
 type failure struct {
 	cause    error
-	readable bool // the journal was read since
+	readable bool // the journal was read after that attempt
 }
 
 // errSilent is the cause of an outage in which no attempt has failed yet.
 var errSilent = errors.New("it has been silent for as long as a request waits")
 
-// health is what the calls under way say of the journal. A journal that cannot be read
-// counts as one that takes no writes either, because a write would wait for its
-// outcome. A journal that takes no writes, for want of permission, may well be read.
+// health is the state of the journal, as the calls under way show it. A journal that cannot
+// be read counts as one that takes no writes either, because a write would wait for its
+// outcome. A journal that takes no writes may still be read.
 type health struct {
 	journal string
 	log     *slog.Logger
@@ -48,14 +48,14 @@ type health struct {
 
 	mu            sync.Mutex
 	failing       map[*Call]failure // calls that fail for long; guarded by mu
-	reads, writes Lane              // follow from failing
+	reads, writes Lane              // Invariant: they follow from failing
 }
 
 // Lane says whether the journal answers one kind of request.
 type Lane struct {
 	mu     *sync.Mutex   // the health's
 	outage *Outage       // nil: none; guarded by mu
-	began  chan struct{} // closed while there is one; guarded by mu
+	began  chan struct{} // closed while there is an outage; guarded by mu
 }
 
 func (h *health) init(journal string, log *slog.Logger, began *stats.Count) {
@@ -71,8 +71,7 @@ func (a *Access) Reads() *Lane { return &a.health.reads }
 // Writes says whether the journal can be read and takes writes.
 func (a *Access) Writes() *Lane { return &a.health.writes }
 
-// State returns the outage, nil if there is none, and a channel that is closed once
-// there is one.
+// State returns the outage, or nil, and a channel that is closed once there is an outage.
 func (l *Lane) State() (*Outage, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,15 +82,15 @@ func (l *Lane) State() (*Outage, <-chan struct{}) {
 func (h *health) fails(c *Call, f failure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c.ended { // its timer fired late
+	if c.ended { // the timer fired late
 		return
 	}
 	h.failing[c] = f
 	h.judge()
 }
 
-// over notes that a call has ended. The log hears of the end of an outage only
-// if the journal answered.
+// over notes that a call has ended. It logs the end of an outage only if the journal
+// answered.
 func (h *health) over(c *Call, answered bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +119,7 @@ func (h *health) judge() {
 		h.began.Add(1)
 	}
 	switch {
-	case h.writes.outage != nil || writes == nil: // logged before, or there is none
+	case h.writes.outage != nil || writes == nil: // logged before, or no outage
 	case writes.WritesOnly:
 		h.log.Warn("journal takes no writes; trying on", "journal", h.journal, "since", writes.Since, "error", writes.Cause)
 	default:
@@ -130,8 +129,7 @@ func (h *health) judge() {
 	h.writes.set(writes)
 }
 
-// with returns both outages as one: since the first began, with the cause that says
-// more.
+// with joins two outages: the earlier beginning, and the cause that says more.
 func (o *Outage) with(p *Outage) *Outage {
 	if o == nil {
 		return p

@@ -1,22 +1,23 @@
-// Package agreement holds what the snapshot marks of a journal say of some states against
-// what this replica has computed. It decides who may be wrong and which snapshots can be
-// trusted. It never reads or writes anything, and keeps no state of its own.
+// Package agreement compares the hashes in the journal's snapshot marks with the hashes
+// that this replica has computed. It decides which replicas may be wrong and which
+// snapshots can be trusted. It never reads or writes anything, and keeps no state of its
+// own.
 //
-// A snapshot is the word of one replica, and a replica may be wrong: a bit of its
-// memory may have changed. So a replica whose hash differs from another's believes
-// neither:
+// A snapshot comes from one replica, and that replica may be wrong: a bit of its memory
+// may have changed. If a replica's hash differs from another's, it believes neither:
 //
 //  1. It writes a mark with its own hash at once: its claim. The mark of the replica that
-//     stored the snapshot is that replica's claim. So all that differ hear of each other.
+//     stored the snapshot is that replica's claim. So all replicas whose hashes differ
+//     learn of each other.
 //  2. It makes the state anew, from records and a snapshot that two replicas agreed on, or
 //     from the beginning. If it was wrong, it stops.
-//  3. If not, it is sure: it writes a second mark. It goes on if more replicas claim its
+//  3. If it was right, it is sure, and writes a second mark. It goes on if more replicas claim its
 //     hash than any other hash of which a replica is sure. If as many do, or fewer, it
 //     waits a while for the claims of others, and then stops.
 //
-// Invariant: two replicas that are sure of different hashes do not both go on. If one
-// stands against one, both stop, because the journal cannot tell which one is right. A
-// snapshot that one of them may have got wrong is disputed, so that nobody starts from it.
+// Invariant: two replicas that are sure of different hashes do not both go on. If each side
+// has one replica, both stop, because the journal cannot tell which one is right. A
+// snapshot that may be wrong is disputed, so that no replica starts from it.
 package agreement
 
 import (
@@ -34,11 +35,11 @@ type Agreement struct {
 	me mvcc.WriterID
 	// own are the hashes of this replica's states, by slot.
 	own map[journal.Slot]ownHash
-	// marks are the last that the journal holds, and those of slots that were doubted.
+	// marks are the journal's last marks, and the marks of slots that were doubted.
 	// Invariant: in the order of their records; len <= keptMarks.
 	marks []Mark
-	// remaking: a state is being made anew, to see whether this replica is wrong. It
-	// stores no snapshot meanwhile.
+	// remaking: a state is being made anew, to see whether this replica is wrong. The
+	// replica stores no snapshot meanwhile.
 	remaking bool
 }
 
@@ -48,7 +49,7 @@ type Mark struct {
 	Writer mvcc.WriterID
 	Number mvcc.BatchNumber // of the record, among its writer's
 	At     journal.Slot     // the slot of the record
-	// seconded: another replica than the writer has computed the same hash.
+	// seconded: a replica other than the writer has computed the same hash.
 	seconded bool
 }
 
@@ -60,14 +61,14 @@ type ownHash struct {
 	doubt  doubts // whether another replica's hash differs
 }
 
-// doubts is what came of another replica's hash that differs.
+// doubts says how far this replica has come in checking a hash that another one denies.
 type doubts int
 
 const (
 	undoubted doubts = iota // none differs, or nothing was done about it yet
 	doubted                 // the state is being made anew
 	confirmed               // the state was made anew, with the same hash
-	awaiting                // the same, and this replica waits for the claims of others
+	awaiting                // confirmed, and this replica waits for the claims of others
 )
 
 const (
@@ -110,8 +111,8 @@ func (a *Agreement) Marked(m Mark) {
 	a.marks = append(a.marks, m)
 }
 
-// Heard notes that the record of a writer, anchored there, agrees with the newest mark
-// up to the anchor. It says whether the mark has two replicas behind it only now.
+// Heard notes that a writer's record, anchored at anchor, agrees with the newest mark up to
+// the anchor. It returns true if the mark thereby gets its second replica.
 func (a *Agreement) Heard(from mvcc.WriterID, anchor journal.Slot) bool {
 	for i := len(a.marks) - 1; i >= 0; i-- {
 		m := &a.marks[i]
@@ -130,9 +131,9 @@ func (a *Agreement) Heard(from mvcc.WriterID, anchor journal.Slot) bool {
 // Verdict is what the marks of a slot mean for this replica.
 type Verdict struct {
 	Agreed   bool // a mark has the hash that this replica computed from records
-	Claim    bool // another hash was seen first now: write a mark with this replica's
-	Remake   bool // another hash was seen first now: make the state anew to see who is wrong
-	Outvoted bool // both sides are sure, and no more claim this replica's hash than the other
+	Claim    bool // a different hash was just seen for the first time: write a mark with this replica's hash
+	Remake   bool // a different hash was just seen for the first time: make the state anew to see which replica is wrong
+	Outvoted bool // both sides are sure, and this replica's hash has no more claims than the other
 }
 
 // Own returns the hash of this replica's state at a slot, or zeros if it has none.
@@ -150,7 +151,7 @@ func (a *Agreement) OwnHashes() map[journal.Slot][sha256.Size]byte {
 // Remaking says whether a state is being made anew.
 func (a *Agreement) Remaking() bool { return a.remaking }
 
-// Judge holds the marks of a slot against this replica's hash there, if there is one.
+// Judge compares the marks of a slot with this replica's hash there, if there is one.
 func (a *Agreement) Judge(slot journal.Slot) Verdict {
 	own, ok := a.own[slot]
 	if !ok {
@@ -171,10 +172,10 @@ func (a *Agreement) Judge(slot journal.Slot) Verdict {
 	return v
 }
 
-// side is which replicas claim one hash of a slot: how many marks each has written.
+// side is the replicas that claim one hash of a slot, with how many marks each has written.
 type side map[mvcc.WriterID]int
 
-// sure is how many marks a replica has written that has made its state anew.
+// sure is how many marks a replica writes by the time that it has made its state anew.
 const sure = 2
 
 func (s side) isSure() bool {
@@ -186,8 +187,8 @@ func (s side) isSure() bool {
 	return false
 }
 
-// unheardOf says whether one of the replicas has not been against this one at a slot in
-// doubt. Of those that have, a later slot says nothing new.
+// unheardOf says whether one of the replicas has not yet been on another side at a slot in
+// doubt. If all have, their marks of a later slot say nothing new.
 func (a *Agreement) unheardOf(other side) bool {
 	unheard := maps.Clone(other)
 	for _, m := range a.marks {
@@ -198,7 +199,7 @@ func (a *Agreement) unheardOf(other side) bool {
 	return len(unheard) > 0
 }
 
-// sides returns who claims which hash of a slot.
+// sides returns, by hash, which replicas claim it for a slot.
 func (a *Agreement) sides(slot journal.Slot) map[[sha256.Size]byte]side {
 	out := map[[sha256.Size]byte]side{}
 	for _, m := range a.marks {
@@ -243,7 +244,7 @@ func (a *Agreement) Wait(slot journal.Slot) bool {
 }
 
 // Agrees says whether this replica has computed the hash that the newest mark names.
-// Every record of this writer tells that to the others.
+// Every record of this writer carries the answer to the others.
 func (a *Agreement) Agrees() bool {
 	if len(a.marks) == 0 {
 		return false
@@ -253,7 +254,7 @@ func (a *Agreement) Agrees() bool {
 	return ok && !own.loaded && own.sum == m.Hash
 }
 
-// Trusted says whether the snapshot at slot may replace what it was made from: this
+// Trusted says whether the snapshot at slot may replace the records that it covers: this
 // replica has computed its hash, and so has another one, unless this one is alone.
 func (a *Agreement) Trusted(slot journal.Slot, alone bool) bool {
 	own, ok := a.own[slot]

@@ -20,13 +20,13 @@ import (
 // Archive is a journal with its snapshots. Its methods are safe for concurrent use.
 type Archive struct {
 	store  journal.Store
-	access *access.Access // to store
+	access *access.Access // calls store
 	id     journal.ID
-	writer mvcc.WriterID // in whose name snapshots are disputed
+	writer mvcc.WriterID // named by the disputes that this replica stores
 	log    *slog.Logger
 }
 
-// New returns the archive of the journal in store, to which calls is the access.
+// New returns the archive of the journal in store, which calls reaches.
 func New(store journal.Store, calls *access.Access, writer mvcc.WriterID, log *slog.Logger) *Archive {
 	return &Archive{store: store, access: calls, id: store.Info().ID, writer: writer, log: log}
 }
@@ -76,7 +76,7 @@ func (a *Archive) newest(ctx context.Context, slots []journal.Slot) (Restored, e
 		var loaded snapshot.Loaded
 		_, err := a.access.Manifest(ctx, slot)
 		if err == nil {
-			// How large a snapshot may be goes by its slot, so the journal must have that.
+			// The slot bounds how large its snapshot may be, so the journal must hold it.
 			if err := a.access.Reaches(ctx, slot); err != nil {
 				return a.empty(), err
 			}
@@ -86,7 +86,7 @@ func (a *Archive) newest(ctx context.Context, slots []journal.Slot) (Restored, e
 			return a.empty(), ctx.Err()
 		}
 		if err != nil {
-			a.log.Warn("snapshot is not usable; trying another one", "slot", uint64(slot), "error", err)
+			a.log.Warn("snapshot cannot be used; trying another one", "slot", uint64(slot), "error", err)
 			continue
 		}
 		a.log.Info("snapshot restored", "slot", uint64(slot), "revision", int64(loaded.State.Revision()))
@@ -95,8 +95,9 @@ func (a *Archive) newest(ctx context.Context, slots []journal.Slot) (Restored, e
 	return a.empty(), nil
 }
 
-// CanStartFrom fails unless a replica can start from the snapshot at slot, and would, and
-// the snapshot has that hash. It fails with journal.ErrNoBlob if the snapshot was deleted.
+// CanStartFrom fails unless the snapshot at slot can be read, is not disputed, and has that
+// hash, so that a replica would start from it. It fails with journal.ErrNoBlob if the
+// snapshot was deleted.
 func (a *Archive) CanStartFrom(ctx context.Context, slot journal.Slot, hash [sha256.Size]byte) error {
 	names, err := a.store.ListBlobs(ctx, snapshot.Folder(slot))
 	if err != nil {
@@ -112,10 +113,10 @@ func (a *Archive) CanStartFrom(ctx context.Context, slot journal.Slot, hash [sha
 	return err
 }
 
-// Recompute makes the hash of the state at slot anew: from the snapshot that is trusted
-// (0: none is known); otherwise from the first record; or, if that was trimmed, from the
-// oldest snapshot, because records are given up only for one that was trusted. It
-// disputes each snapshot on the way that has another state.
+// Recompute makes the hash of the state at slot anew. It begins with the trusted snapshot;
+// if trusted is 0, with the first record; if that record was trimmed, with the oldest
+// snapshot, which was trusted when the record was given up. It disputes each snapshot on
+// the way that has another state.
 func (a *Archive) Recompute(ctx context.Context, slot, trusted journal.Slot) (hash [sha256.Size]byte, err error) {
 	found, err := a.undisputed(ctx)
 	if err != nil {

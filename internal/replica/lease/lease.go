@@ -1,5 +1,5 @@
-// Package lease says when leases are over, by this replica's own clock. It never ends a
-// lease: it returns requests that ask the journal to.
+// Package lease says which leases have expired, by this replica's own clock. It never ends
+// a lease: it returns requests that end one once they are applied.
 package lease
 
 import (
@@ -10,26 +10,26 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// Clock watches leases. A lease expires once some replica has seen it, unrenewed, for
-// its whole time to live, which starts anew when that replica restarts, as in etcd. Any
-// replica may propose the expiry. So that not all do, the replica that proposed the grant
-// or last renewal goes first, and the others wait for some seconds more, not all for as
-// many.
+// Clock measures how long leases have gone unrenewed. A lease expires once some replica has
+// seen it unrenewed for its whole time to live. If that replica restarts, its measure
+// starts anew, as in etcd. Any replica may propose the expiry. To keep all of them from
+// doing so, the replica that proposed the grant or last renewal goes first, and each other
+// replica waits for some more seconds of its own.
 type Clock struct {
 	me    mvcc.WriterID
 	alone bool                          // nobody else can propose
-	seen  map[mvcc.LeaseID]sighting     // Invariant: those that there were when Expired last looked
+	seen  map[mvcc.LeaseID]sighting     // Invariant: the leases that existed when Expired was last called
 	mine  map[mvcc.LeaseID]journal.Slot // the slot of this replica's own last grant or renewal of a lease
 }
 
 type sighting struct {
-	since    journal.Slot // of the grant or renewal that the deadline counts from
+	since    journal.Slot // the slot of the grant or renewal that the deadline counts from
 	deadline time.Time
 	standby  time.Duration // how long after the deadline an expiry is proposed
 }
 
-// A replica that stands by learns of another's expiry when it polls next, within a
-// second, and a round trip: leastStandby is longer.
+// A replica that stands by learns of another's expiry by its next poll, within a second
+// and a round trip: leastStandby is longer.
 const (
 	leastStandby = 2 * time.Second
 	standbyStep  = time.Second
@@ -61,10 +61,10 @@ func (c *Clock) Proposed(slot journal.Slot, requests []mvcc.Request) {
 	}
 }
 
-// proposeAgain is how long an expiry that was proposed is left alone.
+// proposeAgain is how long after its proposal an expiry is proposed again.
 const proposeAgain = 10 * time.Second
 
-// Expired looks at all leases, and returns an expiry for each that is over.
+// Expired looks at all leases, and returns a request for each lease that is to expire.
 func (c *Clock) Expired(state *mvcc.State, now time.Time) []*mvcc.Request {
 	var out []*mvcc.Request
 	live := make(map[mvcc.LeaseID]sighting, len(c.seen))
@@ -92,7 +92,7 @@ func deadline(now time.Time, ttl int64) time.Time {
 }
 
 // Remaining returns what is left of a lease's time to live: all of it if the lease is
-// newer than the last look.
+// newer than the last call of Expired.
 func (c *Clock) Remaining(id mvcc.LeaseID, ttl time.Duration) time.Duration {
 	if s, ok := c.seen[id]; ok {
 		return time.Until(s.deadline)

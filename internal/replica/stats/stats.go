@@ -17,7 +17,7 @@ type Count = atomic.Uint64
 type Replica struct {
 	Calls Calls
 
-	// Requests, by what their callers were told.
+	// Requests, by the outcome that their callers were told.
 	Applied, Busy, Unavailable, Unknown Count
 	// Refused are the requests that were too large, or came when the replica had ended.
 	Refused Count
@@ -47,10 +47,10 @@ type Replica struct {
 
 // Calls are attempts to reach the journal.
 type Calls struct {
-	// Appends, by what each attempt came to. Unknown are those that may have landed or
-	// may land later.
+	// Appends, by the outcome of each attempt. Unknown are the attempts that may have
+	// landed or may land later.
 	Stored, Taken, Ahead, Refused, Unknown Count
-	// Reads that were answered, and that were not.
+	// Reads that were answered, and Reads that were not.
 	Answered, Failed Count
 
 	AppendTime, ReadTime *Histogram // microseconds of each attempt
@@ -59,7 +59,7 @@ type Calls struct {
 	Outages Count
 }
 
-// Snapshots are those that this replica took.
+// Snapshots counts the snapshots that this replica took.
 type Snapshots struct {
 	Stored, Failed Count
 	Hashed         Count // computed to compare them with another replica's
@@ -113,7 +113,7 @@ func (h *Histogram) Observe(v uint64) {
 	h.sum.Add(v)
 }
 
-// Since counts the microseconds that have passed since a moment.
+// Since observes the microseconds that have passed since a moment.
 func (h *Histogram) Since(began time.Time) {
 	h.Observe(uint64(max(0, time.Since(began).Microseconds())))
 }

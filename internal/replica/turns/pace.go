@@ -27,21 +27,21 @@ func (p *Pace) Idle() bool { return p.idle }
 // Pressed says whether the last batches followed each other without a pause.
 func (p *Pace) Pressed() bool { return p.pressed >= saturated }
 
-// Launch notes that a batch is placed: an empty one, or one whose first request came at
-// asked. unresolved says whether other batches have no outcome yet; trip is the writer's
-// round trip. It returns the round trip in milliseconds with which the batch's record asks for
-// turns, or 0 if it does not.
-func (p *Pace) Launch(empty bool, asked time.Time, unresolved bool, trip time.Duration) uint16 {
+// Launch notes that a batch is placed. empty says that it holds no request; otherwise its
+// first request came at asked. unresolved says that other batches have no outcome yet; rtt
+// is the writer's round trip. If the batch's record is to ask for turns, Launch returns the
+// round trip in milliseconds, which the record then names; otherwise 0.
+func (p *Pace) Launch(empty bool, asked time.Time, unresolved bool, rtt time.Duration) uint16 {
 	if p.idle = empty; empty {
 		return 0
 	}
-	if unresolved || asked.Sub(p.resolved) < trip/2 {
+	if unresolved || asked.Sub(p.resolved) < rtt/2 {
 		p.pressed++
 	} else {
 		p.pressed = 0
 	}
-	if !p.Pressed() || trip == 0 {
+	if !p.Pressed() || rtt == 0 {
 		return 0
 	}
-	return uint16(min(max(trip.Milliseconds(), 1), math.MaxUint16))
+	return uint16(min(max(rtt.Milliseconds(), 1), math.MaxUint16))
 }

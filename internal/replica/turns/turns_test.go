@@ -12,7 +12,7 @@ import (
 // apply gives the record of a slot to some writers' turns.
 func apply(now time.Time, slot journal.Slot, s author, to ...*Turns) {
 	for _, t := range to {
-		t.Applied(slot, s.writer, false, s.trip, now)
+		t.Applied(slot, s.writer, false, s.rtt, now)
 	}
 }
 
@@ -27,7 +27,7 @@ func TestTurnsAgree(t *testing.T) {
 	for slot := journal.Slot(1); slot < 5000; slot++ {
 		s := author{writer: mvcc.WriterID(1 + rng.IntN(1+int(slot/500)))}
 		if rng.IntN(3) > 0 {
-			s.trip = 80 * time.Millisecond
+			s.rtt = 80 * time.Millisecond
 		}
 		records = append(records, s)
 		apply(now, slot, s, ahead)
@@ -94,8 +94,8 @@ func TestTurnsPassTheAbsent(t *testing.T) {
 func TestTurn(t *testing.T) {
 	all := func(journal.Slot) bool { return true }
 	const r = 80 * time.Millisecond
-	build := func(me mvcc.WriterID, trip time.Duration) *Turns {
-		x := &Turns{me: me, meter: meter{trip: trip}}
+	build := func(me mvcc.WriterID, rtt time.Duration) *Turns {
+		x := &Turns{me: me, meter: meter{rtt: rtt}}
 		for slot := journal.Slot(1); slot <= 100; slot++ {
 			apply(time.Now(), slot, author{mvcc.WriterID(1 + slot%2), r}, x)
 		}
@@ -142,31 +142,31 @@ func TestTripOfAnOutage(t *testing.T) {
 	for range 2 { // what was under way
 		x.appended(35*time.Second, false, time.Now())
 	}
-	if x.trip > 2*r {
-		t.Errorf("the round trip was %v, and is %v after an outage", r, x.trip)
+	if x.rtt > 2*r {
+		t.Errorf("the round trip was %v, and is %v after an outage", r, x.rtt)
 	}
 	for range 100 { // the store has moved away
 		x.appended(10*r, false, time.Now())
 	}
-	if x.trip < 9*r {
-		t.Errorf("the round trip has been %v for long, and is taken for %v", 10*r, x.trip)
+	if x.rtt < 9*r {
+		t.Errorf("the round trip has been %v for long, and is taken for %v", 10*r, x.rtt)
 	}
 	x.appended(r, true, time.Now())
-	if x.trip != r {
-		t.Errorf("a batch lost within %v, the round trip is taken for %v", r, x.trip)
+	if x.rtt != r {
+		t.Errorf("a batch lost within %v, the round trip is taken for %v", r, x.rtt)
 	}
 }
 
 // TestPace: a writer asks for turns once its batches follow each other without a
 // pause, and no longer than that.
 func TestPace(t *testing.T) {
-	const trip = 80 * time.Millisecond
+	const rtt = 80 * time.Millisecond
 	now := time.Now()
 	var p Pace
 	ask := func(pause time.Duration, unresolved bool) uint16 {
 		p.Resolved(now)
 		now = now.Add(pause)
-		return p.Launch(false, now, unresolved, trip)
+		return p.Launch(false, now, unresolved, rtt)
 	}
 	for i := range saturated - 1 {
 		if got := ask(0, false); got != 0 {
@@ -179,7 +179,7 @@ func TestPace(t *testing.T) {
 	if got := ask(time.Second, true); got != 80 {
 		t.Errorf("a batch beside one without an outcome asks with %d ms, want 80", got)
 	}
-	if got := p.Launch(true, now, true, trip); got != 0 || !p.Idle() {
+	if got := p.Launch(true, now, true, rtt); got != 0 || !p.Idle() {
 		t.Errorf("an empty batch asks for turns with %d ms; idle %v", got, p.Idle())
 	}
 	if got := ask(0, false); got != 80 || p.Idle() {
@@ -200,7 +200,7 @@ func TestLosersGoApart(t *testing.T) {
 	now := time.Now()
 	apart := map[journal.Slot]mvcc.WriterID{}
 	for me := mvcc.WriterID(1); me <= 8; me++ {
-		x := &Turns{me: me, meter: meter{trip: r}}
+		x := &Turns{me: me, meter: meter{rtt: r}}
 		for slot := journal.Slot(1); slot <= 64; slot++ {
 			apply(now.Add(-time.Minute), slot, author{writer: mvcc.WriterID(1 + slot%8)}, x)
 		}
