@@ -30,12 +30,12 @@ func (s *site) add(k types.NamespacedName, backlog bool) {
 	}
 }
 
-// all queues every Service that anything is known of.
+// all queues every known Service.
 func (s *site) all() { s.each(func(k types.NamespacedName) { s.add(k, true) }) }
 
-// each calls do for every Service that anything is known of; for some, more than once.
+// each calls do for every known Service; for some, more than once.
 func (s *site) each(do func(types.NamespacedName)) {
-	s.views.each(do)
+	s.informers.each(do)
 	s.roster.Each(do)
 }
 
@@ -62,17 +62,18 @@ func (s *site) namespaceChanged(n *corev1.Namespace, initial bool) {
 	})
 }
 
-// endpointsChanged notes Endpoints that may be a replica's, or left over from one. Those
-// that Kubernetes keeps for a selector are ignored, because EndpointSlices say the same.
+// endpointsChanged notes a change of Endpoints that belong to a replica, or are left over
+// from one. Endpoints that Kubernetes keeps for a selector are ignored, because
+// EndpointSlices hold the same.
 func (s *site) endpointsChanged(e *corev1.Endpoints, initial bool) { //nolint:staticcheck // as above
-	svc := s.views.services.Get(e.Namespace, e.Name)
+	svc := s.informers.services.Get(e.Namespace, e.Name)
 	if e.Labels[discoveryv1.LabelSkipMirror] != "" || svc != nil && len(svc.Spec.Selector) == 0 {
 		s.ownChanged(initial, access.KeyOf(e))
 	}
 }
 
-// saidOnce returns a function that logs why reading fails, unless the reason is the same as
-// the last time.
+// saidOnce returns a function that logs why reading fails, if the reason is not the one
+// that it logged last.
 func (s *site) saidOnce(message, who string) func(error) {
 	var mu sync.Mutex
 	said := ""
@@ -106,24 +107,24 @@ func (s *site) peerStopped(id model.ClusterID, gone bool) {
 // peerConfirmed queues the Services for which it matters whether a peer is confirmed not to
 // have them: something of them is here, and the peer publishes nothing of them.
 func (s *site) peerConfirmed(p *roster.Peer) {
-	s.views.services.Each(func(svc *corev1.Service) {
+	s.informers.services.Each(func(svc *corev1.Service) {
 		// A replica is deleted once every peer is confirmed not to have the Service.
 		if k := access.KeyOf(svc); svc.Labels[v1alpha1.LabelReplica] != "" && p.Lacks(k) && !s.roster.AnyPublishes(k, gives) {
 			s.add(k, true)
 		}
 	})
-	s.views.imports.Each(func(i *mcs.ServiceImport) {
+	s.informers.imports.Each(func(i *mcs.ServiceImport) {
 		if k := access.KeyOf(i); i.Labels[v1alpha1.LabelImport] != "" && p.Lacks(k) && !s.roster.AnyPublishes(k, exports) {
 			s.add(k, true)
 		}
 	})
-	s.views.pubs.Each(func(own *v1alpha1.PublishedService) {
+	s.informers.publications.Each(func(own *v1alpha1.PublishedService) {
 		answers := slices.ContainsFunc(own.Spec.Seen, func(a v1alpha1.Seen) bool { return a.Cluster == string(p.ID()) })
 		if k := access.ServiceOf(own.Spec.Service); answers && p.Lacks(k) {
 			s.add(k, true)
 		}
 	})
-	s.views.slices.Each(func(e *discoveryv1.EndpointSlice) {
+	s.informers.slices.Each(func(e *discoveryv1.EndpointSlice) {
 		k := cmp.Or(access.Labelled(e, mcs.LabelServiceName), access.Labelled(e, discoveryv1.LabelServiceName))
 		if slices.ContainsFunc(endpointslice.Parts(e), func(part model.Part) bool {
 			return part.Cluster == "" || part.Cluster == p.ID() && !p.Publishes(k, part.Slice)

@@ -17,7 +17,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
-// Conditions of a PublishedService. Each appears when it first is true.
+// Conditions of a PublishedService. A condition is added when it becomes true for the first
+// time.
 const (
 	// ConditionConflict says that clusters contradict each other about the Service.
 	ConditionConflict = "Conflict"
@@ -55,7 +56,7 @@ func conditionsOf(before []metav1.Condition, result model.Result) []metav1.Condi
 
 // writeConditions writes a Service's conditions if they have changed.
 func (s *site) writeConditions(ctx context.Context, k types.NamespacedName, result model.Result) error {
-	published := s.views.published(k).Service
+	published := s.informers.published(k).Service
 	if published == nil {
 		return nil
 	}
@@ -65,18 +66,18 @@ func (s *site) writeConditions(ctx context.Context, k types.NamespacedName, resu
 	}
 	next := published.DeepCopy()
 	next.Status = v1alpha1.PublishedServiceStatus{Conditions: conditions}
-	return s.write(ctx, k, model.Write{Verb: model.UpdateStatus, Store: model.Publications, Object: next, Before: published})
+	return s.write(ctx, k, model.Write{Verb: model.UpdateStatus, Where: model.Publications, Object: next, Before: published})
 }
 
 // ConditionRanges is the condition of a ClusterLease that says whether the addresses of
 // the cluster's pods are its own.
 const ConditionRanges = "PodRangesDistinct"
 
-// standing is what is true of the own cluster as a whole.
+// standing is what holds for the own cluster as a whole.
 type standing struct {
 	podRanges []string         // of the own cluster; nil: unknown
 	rights    metav1.Condition // found before the work began
-	overlap   string           // as logged last; only conditions, which the lease's keeper calls, uses it
+	overlap   string           // the overlap that was logged last; only conditions uses it, which the lease's keeper calls
 }
 
 // conditions returns the conditions of the own lease, given the leases of peers.

@@ -13,8 +13,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/notebook"
 )
 
-// count keeps the number of published Services in the lease right: a peer that sees fewer
-// than the lease says takes none for deleted.
+// count keeps the number of published Services in the cluster's lease correct. A peer that
+// sees fewer Services than that number takes none of them for deleted.
 // Invariant: while a publication is announced and written, mu is held for reading.
 type count struct {
 	mu   sync.RWMutex
@@ -33,8 +33,8 @@ func countedBy(w model.Write) int32 {
 	return 0
 }
 
-// announce has the lease say by how much the number changes before it does. The caller
-// calls done after the write, also if there is an error.
+// announce writes the new number into the lease, before the write that changes it. The
+// caller must call done after its write, even if announce or the write failed.
 func (c *count) announce(ctx context.Context, lease *lease.Keeper, more int32) (done func(), err error) {
 	c.mu.RLock()
 	c.touch()
@@ -51,9 +51,9 @@ func (c *count) announce(ctx context.Context, lease *lease.Keeper, more int32) (
 
 func (c *count) touch() { c.last.Store(time.Now().UnixNano()) }
 
-// recount sets the number to what the view of publications has. That corrects it after
-// announced writes of unknown outcome. It waits until no publication was written for as
-// long as a view may take to show one.
+// recount sets the number to the count of the informer of publications. That corrects the
+// number after announced writes of unknown outcome. recount waits until no publication has
+// been written for as long as an informer may take to show it.
 func (c *count) recount(lease *lease.Keeper, published func() int) {
 	if time.Since(time.Unix(0, c.last.Load())) < notebook.Patience || !c.mu.TryLock() {
 		return

@@ -35,7 +35,7 @@ func (s *site) measure(ctx context.Context) {
 			}
 			s.metrics.services.WithLabelValues(own, p.Peer).Set(float64(p.Services))
 		}
-		s.count.recount(s.keeper, s.views.pubs.Len)
+		s.count.recount(s.keeper, s.informers.publications.Len)
 		access.Pause(ctx, measured)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/migration"
 )
 
-// NewMigration returns the wish that a Service of the first of cfg.Clusters be served by
-// the cluster to. Its preview sees what a process with that configuration would see.
+// NewMigration returns a migration of a Service, in the first of cfg.Clusters, to the
+// cluster to. The migration's preview sees what a process with that configuration would see.
 func NewMigration(cfg Config, service types.NamespacedName, to string) (*migration.Migration, error) {
 	cfg.Logger, cfg.Metrics = slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	t := &term{cfg: cfg, cluster: cfg.Clusters[0], metrics: newMetrics(cfg.Metrics), log: cfg.Logger}
@@ -29,8 +29,8 @@ func NewMigration(cfg Config, service types.NamespacedName, to string) (*migrati
 // lookPatience is how long a look waits for peers.
 const lookPatience = 10 * time.Second
 
-// look reads what the controller of the cluster reads, once, and returns what it would
-// decide on for a Service.
+// look reads once what the cluster's controller reads, and returns all that it would decide
+// on for a Service.
 func (t *term) look(ctx context.Context, service types.NamespacedName) (migration.Seen, error) {
 	s, err := t.site(ctx)
 	if err != nil {
@@ -41,9 +41,9 @@ func (t *term) look(ctx context.Context, service types.NamespacedName) (migratio
 	defer func() {
 		stop()
 		s.queue.ShutDown()
-		_ = g.Wait() // it was stopped
+		_ = g.Wait() // the readers were stopped
 	}()
-	for _, read := range s.views.reads() {
+	for _, read := range s.informers.reads() {
 		g.Go(func() error { read(reading); return nil })
 	}
 	if err := s.load(reading); err != nil {

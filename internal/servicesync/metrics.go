@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are those of all sites of a process. Labels are clusters, kinds and
-// verbs: as many as there are of these, never one a Service.
+// metrics are the metrics of all sites of a process. Labels are clusters, kinds and verbs;
+// a Service is never a label, so the number of series stays small.
 type metrics struct {
 	propagation *prometheus.HistogramVec
 	pass        *prometheus.HistogramVec
@@ -30,13 +30,13 @@ type metrics struct {
 const (
 	// stagePublish: from when the change was noticed until it was published.
 	stagePublish = "publish"
-	// stageTransfer: from when it was noticed there until the publication was seen
-	// here. It crosses two clocks.
+	// stageTransfer: from when the change was noticed in its cluster until the
+	// publication was seen here. The two moments are read on two clocks.
 	stageTransfer = "transfer"
 	// stageImport: from when the publication was seen here until it was written.
 	stageImport = "import"
-	// stageTotal: from when it was noticed there until it was written here. It
-	// crosses two clocks.
+	// stageTotal: from when the change was noticed in its cluster until it was written
+	// here. The two moments are read on two clocks.
 	stageTotal = "total"
 )
 
@@ -79,7 +79,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// forget drops what is measured of a peer that is no longer read.
+// forget drops the metrics of a peer that is no longer read.
 func (m *metrics) forget(cluster, peer string) {
 	labels := prometheus.Labels{"cluster": cluster, "peer": peer}
 	for _, v := range []*prometheus.MetricVec{m.propagation.MetricVec, m.lag.MetricVec, m.health.MetricVec, m.services.MetricVec} {

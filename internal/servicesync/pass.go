@@ -22,7 +22,7 @@ import (
 func (s *site) handle(ctx context.Context, k types.NamespacedName) {
 	start := time.Now()
 	if !s.notes.CaughtUp(k, start) {
-		return // the event that shows the last write queues the Service again; see overdue
+		return // the event of the last write queues the Service again; see overdue
 	}
 	again, err := s.pass(ctx, k, start, s.notes.Take(k))
 	s.metrics.pass.WithLabelValues(string(s.model.Cluster)).Observe(time.Since(start).Seconds())
@@ -46,8 +46,8 @@ func (s *site) handle(ctx context.Context, k types.NamespacedName) {
 	}
 }
 
-// pass decides about a Service and carries out the decision. It returns when the decision
-// would change by time alone; zero if never.
+// pass decides about a Service and carries out the decision. It returns the time at which
+// the decision would change although nothing else does; zero: never.
 func (s *site) pass(ctx context.Context, k types.NamespacedName, now time.Time, noticed notebook.Noticed) (time.Time, error) {
 	in := s.input(k, now)
 	result := model.Decide(s.model, in)
@@ -61,13 +61,13 @@ func (s *site) pass(ctx context.Context, k types.NamespacedName, now time.Time, 
 		s.log.Debug("wrote", "service", k, "verb", w.Verb, "kind", access.KindOf(w.Object), "object", access.ObjectName(w.Object), "why", w.Why)
 		s.measureDelay(in, w, noticed)
 	}
-	// After a write the views are behind; the next pass writes the conditions then.
+	// After a write the informers are behind; the next pass writes the conditions then.
 	if len(result.Writes) == 0 {
 		if err := s.writeConditions(ctx, k, result); err != nil {
 			return time.Time{}, err
 		}
 	}
-	return sooner(result.Again, s.roster.NextTurn(now)), nil
+	return sooner(result.Again, s.roster.NextHealthChange(now)), nil
 }
 
 // sooner returns the earlier of two times. Zero is never.
@@ -88,11 +88,11 @@ func outcome(err error) string {
 // input returns all that is known of a Service.
 func (s *site) input(k types.NamespacedName, now time.Time) model.Input {
 	return model.Input{
-		Now: now, Service: k, Local: s.views.local(k), Published: s.views.published(k), Peers: s.roster.Peers(k, now),
+		Now: now, Service: k, Local: s.informers.local(k), Published: s.informers.published(k), Peers: s.roster.Peers(k, now),
 	}
 }
 
-// write carries out one write, and notes to wait until the views show it.
+// write carries out one write, and notes to wait until the informers show it.
 func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write) error {
 	more := countedBy(w)
 	if more != 0 {
@@ -103,7 +103,7 @@ func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write)
 		}
 	}
 	store := s.own
-	if w.Store == model.Publications {
+	if w.Where == model.Publications {
 		store = s.publications
 	}
 	written, err := store.Apply(ctx, w)
@@ -114,14 +114,14 @@ func (s *site) write(ctx context.Context, k types.NamespacedName, w model.Write)
 		return err
 	}
 	// A write that changes nothing is shown already, and no event follows it.
-	if shown := s.views.shown(w, written); shown != nil && !shown() {
+	if shown := s.informers.shown(w, written); shown != nil && !shown() {
 		s.notes.Wrote(k, shown)
 	}
 	return nil
 }
 
-// overdue queues Services whose last write the views have not shown in time, until ctx
-// ends. Somebody else may have changed the object again before the view saw the write.
+// overdue queues Services whose last write the informers have not shown in time, until ctx
+// ends. Somebody else may have changed the object again before the informer saw the write.
 func (s *site) overdue(ctx context.Context) {
 	for ctx.Err() == nil {
 		access.Pause(ctx, notebook.Patience/5)
@@ -131,7 +131,7 @@ func (s *site) overdue(ctx context.Context) {
 	}
 }
 
-// measureDelay measures how long the changes took that a write passes on.
+// measureDelay measures how long changes took until this write, which passes them on.
 func (s *site) measureDelay(in model.Input, w model.Write, noticed notebook.Noticed) {
 	own, now := string(s.model.Cluster), time.Now()
 	switch obj := w.Object.(type) {
@@ -165,7 +165,7 @@ func publishesChange(publication model.Object, now time.Time) bool {
 	})
 }
 
-// note notes the outcome of a decision, and logs and counts what is new in it.
+// note stores the outcome of a decision in the notebook, and logs and counts what is new.
 func (s *site) note(k types.NamespacedName, in model.Input, result model.Result) {
 	own := string(s.model.Cluster)
 	before, fresh := s.notes.Decided(k, result.Facts, result.Events)
@@ -184,7 +184,7 @@ func (s *site) note(k types.NamespacedName, in model.Input, result model.Result)
 		s.log.Log(context.Background(), level, "service waits", "service", k, "for", holds)
 	}
 	for _, w := range result.Writes {
-		if w.Verb == model.Delete && w.Store == model.Own {
+		if w.Verb == model.Delete && w.Where == model.Own {
 			s.metrics.sweeps.WithLabelValues(own, access.KindOf(w.Object)).Inc()
 		}
 	}
@@ -224,7 +224,7 @@ func (s *site) settle(k types.NamespacedName) {
 	}
 }
 
-// complete has the lease say that all Services are published.
+// complete says in the lease that all Services are published.
 func (s *site) complete() {
 	s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Complete = true })
 }

@@ -26,34 +26,35 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/roster"
 )
 
-// Config is what a process does: for which clusters, with which peers.
+// Config says for which clusters a process works, and with which peers.
 type Config struct {
-	// Clusters are those that this process works for; at least one.
+	// Clusters are the clusters that this process works for; at least one.
 	Clusters []access.Cluster
-	// Peers finds the clusters to import from. It may name a cluster's self,
-	// which is passed over there.
+	// Peers finds the clusters to import from. A cluster that Peers names as its own
+	// peer is ignored there.
 	Peers func(own access.Cluster, kube kubernetes.Interface) peers.Source
 	// Store is a shared API that clusters publish to, each in the namespace of its
 	// name; nil: each publishes in its own API, in Namespace.
 	Store *rest.Config
-	// Namespace is where a cluster's leader lease lies, and what it publishes in its
-	// own API. Peers are read there, too, if their kubeconfig names no other.
+	// Namespace holds a cluster's leader lock, and the publications that the cluster
+	// makes in its own API. Peers are read in it too, if their kubeconfigs name no other.
 	Namespace string
-	// Identity is this process's, for the leader lease: two processes that run at
-	// one time must differ in it, one that is started again should not. Empty:
-	// there is no other process, and nobody is asked who leads.
+	// Identity is this process's identity in leader election. Processes that run at
+	// the same time must have different ones; a process that is started again should
+	// keep its own. Empty: there is no other process, and no leader is elected.
 	Identity string
-	// Scope and what follows are the model's.
+	// Scope and the fields after it are those of model.Config.
 	Scope            model.Scope
 	CreateNamespaces bool
 	MinReady         intstr.IntOrString
 	StableFor        time.Duration
 	Endpoints        bool
 	ExportedOnly     bool
-	// Trust is what each peer may do; the model adds this cluster's own addresses.
+	// Trust is what each peer may do. The addresses that are this cluster's own are
+	// added to it.
 	Trust model.Trusts
 	Carry model.Carry
-	// Forget names clusters of which nothing shall be left.
+	// Forget names clusters whose replicas and endpoints are all to be removed.
 	Forget []string
 	// Lease is how long after the last renewal peers still count this cluster as alive.
 	Lease time.Duration
@@ -65,11 +66,11 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// leaderName is the leader lease's.
+// leaderName is the name of the leader lock.
 const leaderName = "xb-servicesync"
 
-// Run works for all clusters until ctx ends. What goes wrong in one, or with
-// one peer, is said and tried again.
+// Run works for all clusters until ctx ends. If something fails in a cluster, or with a
+// peer, Run logs it and tries again.
 func Run(ctx context.Context, cfg Config) error {
 	m := newMetrics(cfg.Metrics)
 	g, ctx := errgroup.WithContext(ctx)
@@ -89,8 +90,8 @@ type term struct {
 	cluster access.Cluster
 	metrics *metrics
 	log     *slog.Logger
-	// beside says that the cluster is near: compressing each event by itself costs
-	// both ends more than it spares.
+	// beside says that the cluster is near, so that compressing each event would cost
+	// both ends more than it saves.
 	beside bool
 
 	own, publications *access.API
@@ -117,7 +118,7 @@ func (t *term) connect() (err error) {
 	return err
 }
 
-// run holds one term after the other.
+// run serves one term after the other.
 func (t *term) run(ctx context.Context) error {
 	if err := t.connect(); err != nil {
 		return err

@@ -22,10 +22,10 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/roster"
 )
 
-// site is one cluster that this process works for, for as long as it leads there. A
-// change that one of its views or peers tells of queues Services; a worker takes a
-// Service from the queue, has package model decide, and writes. Its parts have locks of
-// their own, and none calls another while it holds its lock.
+// site is one cluster that this process works for, for as long as the process leads there.
+// A change in an informer or a peer queues Services; a worker takes a Service from the
+// queue, calls package model to decide, and writes. Each part has its own lock, and calls
+// no other part while it holds that lock.
 type site struct {
 	model        model.Config
 	own          *access.API
@@ -36,12 +36,12 @@ type site struct {
 	recorder     record.EventRecorder // set before run
 	standing     standing
 
-	views  *views             // what the own cluster has and publishes
-	roster *roster.Roster     // what the peers publish
-	notes  *notebook.Notebook // what was noticed, written and said
-	keeper *lease.Keeper      // the own lease
-	count  count              // of publications, in that lease
-	queue  *queue.Queue[types.NamespacedName]
+	informers *informers         // the own cluster's objects and publications
+	roster    *roster.Roster     // the peers' publications
+	notes     *notebook.Notebook // what was noticed, written and said
+	keeper    *lease.Keeper      // the own lease
+	count     count              // of publications, in that lease
+	queue     *queue.Queue[types.NamespacedName]
 }
 
 // newSite completes a site. It reads nothing before run. If run is never called, the
@@ -53,13 +53,13 @@ func newSite(s *site, duration time.Duration, peers roster.Config) (*site, error
 	peers.Own, peers.Agent, peers.Log = s.model.Cluster, s.own.Config.UserAgent, s.log
 	peers.Events = roster.Events{
 		Changed: s.peerChanged, Confirmed: s.peerConfirmed, Stopped: s.peerStopped,
-		Turned: func(*roster.Peer) { s.all() },
-		Named:  func(names []string) { s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Peers = names }) },
+		StandingChanged: func(*roster.Peer) { s.all() },
+		Named:           func(names []string) { s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) { spec.Peers = names }) },
 	}
 	s.roster = roster.New(peers)
 	s.keeper.Peers, s.keeper.Conditions = s.roster.Statuses, func() []metav1.Condition { return s.standing.conditions(s.roster.Leases(), s.log) }
 	var err error
-	if s.views, err = newViews(s); err != nil {
+	if s.informers, err = newInformers(s); err != nil {
 		s.queue.ShutDown()
 	}
 	return s, err
@@ -69,7 +69,7 @@ func newSite(s *site, duration time.Duration, peers roster.Config) (*site, error
 // reads peers and decides.
 func (s *site) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, read := range s.views.reads() {
+	for _, read := range s.informers.reads() {
 		g.Go(func() error { read(ctx); return nil })
 	}
 	g.Go(func() error {
@@ -86,14 +86,14 @@ func (s *site) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// load waits until the own cluster is read, and recalls what an earlier process knew of
+// load waits until the own cluster is read, and reads what an earlier process wrote about
 // peers.
 func (s *site) load(ctx context.Context) error {
 	readable, err := s.readsMCS(ctx)
 	if err != nil {
 		return err
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), append(s.views.synced(), readable...)...) {
+	if !cache.WaitForCacheSync(ctx.Done(), append(s.informers.synced(), readable...)...) {
 		return ctx.Err()
 	}
 	before, err := s.keeper.Load(ctx)
@@ -105,22 +105,22 @@ func (s *site) load(ctx context.Context) error {
 		s.roster.Recall(before, time.Now())
 	}
 	s.keeper.Set(func(spec *v1alpha1.ClusterLeaseSpec) {
-		spec.Services, spec.PodRanges = int32(s.views.pubs.Len()), s.standing.podRanges //nolint:gosec // Services of one cluster
+		spec.Services, spec.PodRanges = int32(s.informers.publications.Len()), s.standing.podRanges //nolint:gosec // Services of one cluster
 	})
-	s.log.Info("own cluster is read", "services", s.views.services.Len(), "slices", s.views.slices.Len(), "published", s.views.pubs.Len())
+	s.log.Info("own cluster is read", "services", s.informers.services.Len(), "slices", s.informers.slices.Len(), "published", s.informers.publications.Len())
 	return nil
 }
 
-// readsMCS returns the views of the multi-cluster Services API to wait for. A view that the
-// cluster does not serve, or does not let this controller read, is left out, so that the
-// work begins without it.
+// readsMCS returns which informers of the multi-cluster Services API to wait for. An
+// informer is left out if the cluster does not serve its resource, or does not let this
+// controller read it; the work then begins without it.
 func (s *site) readsMCS(ctx context.Context) ([]cache.InformerSynced, error) {
 	served, err := s.servesMCS()
 	if err != nil || !served {
 		return nil, err
 	}
 	var readable []cache.InformerSynced
-	for resource, synced := range map[string]cache.InformerSynced{"serviceexports": s.views.exports.Synced, "serviceimports": s.views.imports.Synced} {
+	for resource, synced := range map[string]cache.InformerSynced{"serviceexports": s.informers.exports.Synced, "serviceimports": s.informers.imports.Synced} {
 		denied, err := access.Right{API: s.own, Group: mcs.GroupName, Resource: resource, Verbs: []string{"list", "watch"}}.Denied(ctx)
 		if err != nil {
 			return nil, err

@@ -522,17 +522,17 @@ func TestWriteThatChangesNothing(t *testing.T) {
 	f := newFakeAPI(t)
 	f.service("shop", "web", "10.0.0.1")
 	s := newBareSite(t, f)
-	runBeside(t, s.views.services.Run)
-	for !s.views.services.Synced() {
+	runBeside(t, s.informers.services.Run)
+	for !s.informers.services.Synced() {
 		access.Pause(t.Context(), time.Millisecond)
 	}
 	web := keyOf("shop", "web")
-	there := s.views.services.Get(web.Namespace, web.Name)
+	there := s.informers.services.Get(web.Namespace, web.Name)
 	changed := there.DeepCopy()
 	changed.Annotations = map[string]string{"by": "test"}
 	for _, w := range []model.Write{
-		{Verb: model.Update, Store: model.Own, Object: there, Before: there},
-		{Verb: model.Update, Store: model.Own, Object: changed, Before: there},
+		{Verb: model.Update, Where: model.Own, Object: there, Before: there},
+		{Verb: model.Update, Where: model.Own, Object: changed, Before: there},
 	} {
 		if err := s.write(t.Context(), web, w); err != nil {
 			t.Fatal(err)
@@ -544,7 +544,7 @@ func TestWriteThatChangesNothing(t *testing.T) {
 	for !s.notes.CaughtUp(web, time.Now()) {
 		access.Pause(t.Context(), time.Millisecond)
 	}
-	if got := s.views.services.Get(web.Namespace, web.Name).Annotations["by"]; got != "test" {
+	if got := s.informers.services.Get(web.Namespace, web.Name).Annotations["by"]; got != "test" {
 		t.Errorf("nothing waited until the change was seen, and it is %q", got)
 	}
 }
@@ -672,7 +672,7 @@ func TestHungClientDelaysNothing(t *testing.T) {
 			source <- []peers.Peer{hanging}
 			<-hung
 			pb.stop()
-			if n := strings.Count(pb.log.String(), "is left to itself"); n != c.left {
+			if n := strings.Count(pb.log.String(), "is left running"); n != c.left {
 				t.Errorf("%d clients are said to hang, want %d", n, c.left)
 			}
 		})

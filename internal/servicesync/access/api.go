@@ -34,7 +34,7 @@ type API struct {
 	Config *rest.Config
 	Kube   *kubernetes.Clientset
 	groups map[schema.GroupVersion]rest.Interface
-	// resources is where each type of object is served.
+	// resources are the names of the resources that serve each kind.
 	resources map[schema.GroupVersionKind]string
 	Scheme    *runtime.Scheme
 }

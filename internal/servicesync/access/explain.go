@@ -27,15 +27,15 @@ func Explain(err error, who string) string {
 	case err == nil, errors.Is(err, context.Canceled), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return ""
 	case errors.Is(err, ErrNoServices):
-		return fmt.Sprintf("%s has no Services to sync: its API is not that of a Kubernetes cluster; name the kubeconfig of one (an API without Services can be the --store)", who)
+		return fmt.Sprintf("%s has no Services to sync: its API is not that of a Kubernetes cluster; name the kubeconfig of a cluster (an API without Services can be the --store)", who)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Sprintf("%s refuses the credentials: they have expired or were never good; renew its kubeconfig", who)
+		return fmt.Sprintf("%s refuses the credentials: they have expired or were never valid; renew its kubeconfig", who)
 	case apierrors.IsForbidden(err):
 		return fmt.Sprintf("%s denies a right: %s; grant it (deploy/servicesync has the roles)", who, message(err))
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("%s does not serve %s: start xb servicesync there, or upgrade it", who, groupOf(err))
 	case apierrors.IsBadRequest(err) && strings.Contains(message(err), "strict decoding error"):
-		return fmt.Sprintf("%s has other CustomResourceDefinitions than this xb: %s; apply those of its version (deploy/servicesync/crds.yaml)", who, message(err))
+		return fmt.Sprintf("%s has other CustomResourceDefinitions than this xb: %s; apply those of this version of xb (deploy/servicesync/crds.yaml)", who, message(err))
 	case errors.As(err, &authority), errors.As(err, &invalid), errors.As(err, &host):
 		return fmt.Sprintf("%s shows a certificate that its kubeconfig does not trust: %s; correct certificate-authority-data or server there", who, oneLine(err))
 	case errors.As(err, &operation) && operation.Op == "remote error":
@@ -51,7 +51,7 @@ func Explain(err error, who string) string {
 	}
 }
 
-// message returns the server's own message, without what clients add to it.
+// message returns the server's own message, without the words that clients add.
 func message(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

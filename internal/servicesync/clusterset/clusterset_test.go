@@ -19,7 +19,7 @@ func TestOverlaps(t *testing.T) {
 func TestPeering(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	lease := &v1alpha1.ClusterLease{Spec: v1alpha1.ClusterLeaseSpec{DurationSeconds: 40, Complete: true, Services: 2}}
-	p := Peering{Lease: lease, Heard: now, Synced: true, Services: 2}
+	p := PeerState{Lease: lease, Heard: now, Synced: true, Services: 2}
 	for _, c := range []struct {
 		after     time.Duration
 		health    Health
@@ -35,11 +35,11 @@ func TestPeering(t *testing.T) {
 		t.Errorf("a lease of %d s makes a peer that is silent for %s %s", lease.Spec.DurationSeconds, LongestLease, health)
 	}
 	lease.Spec.DurationSeconds = 40
-	for name, change := range map[string]func(*Peering){
-		"not all is seen":        func(p *Peering) { p.Services = 1 },
-		"it is not listed":       func(p *Peering) { p.Synced = false },
-		"it has not read all":    func(p *Peering) { p.Lease.Spec.Complete = false },
-		"it has no lease at all": func(p *Peering) { p.Lease = nil },
+	for name, change := range map[string]func(*PeerState){
+		"not all is seen":        func(p *PeerState) { p.Services = 1 },
+		"it is not listed":       func(p *PeerState) { p.Synced = false },
+		"it has not read all":    func(p *PeerState) { p.Lease.Spec.Complete = false },
+		"it has no lease at all": func(p *PeerState) { p.Lease = nil },
 	} {
 		q := p
 		q.Lease = lease.DeepCopy()

@@ -8,7 +8,8 @@ import (
 	v1alpha1 "github.com/xbernetes/xbernetes/api/servicesync/v1alpha1"
 )
 
-// Peer is what is known of another cluster, and what it publishes of one Service.
+// Peer is another cluster in one decision: what is known of it, and what it publishes of
+// the Service.
 type Peer struct {
 	Health Health
 	// Synced says that all publications of the peer have been listed since this
@@ -16,7 +17,8 @@ type Peer struct {
 	// objects that this cluster made from the peer's publications are the newest
 	// state that is known.
 	Synced bool
-	// Confirmed says that whatever Published lacks does not exist; see Peering.
+	// Confirmed says that an object that Published lacks does not exist; see
+	// PeerState.Confirmed.
 	Confirmed bool
 	// Reads says that the peer reads this cluster, and so answers its handovers.
 	Reads bool
@@ -55,8 +57,8 @@ func (h Health) Mark() string {
 	}
 }
 
-// Peering is what is known of a peer as a whole.
-type Peering struct {
+// PeerState is what is known of a peer as a whole, for all Services.
+type PeerState struct {
 	// Lease is the newest lease that was read; nil if none was.
 	Lease *v1alpha1.ClusterLease
 	// Heard is when Lease was last seen to change, by this cluster's own clock. It
@@ -69,7 +71,7 @@ type Peering struct {
 	Synced bool
 	// Services counts the PublishedServices of the peer that were seen.
 	Services int
-	// Forgotten is as in Peer.
+	// Forgotten is Peer.Forgotten.
 	Forgotten bool
 }
 
@@ -82,7 +84,7 @@ const defaultLease = 40 * time.Second
 
 // Health returns how sure the peer's publications are, and when that changes if the
 // lease is not renewed; zero: never.
-func (p Peering) Health(now time.Time) (Health, time.Time) {
+func (p PeerState) Health(now time.Time) (Health, time.Time) {
 	lasts := p.Duration
 	if p.Lease != nil {
 		lasts = time.Duration(p.Lease.Spec.DurationSeconds) * time.Second
@@ -105,13 +107,13 @@ func (p Peering) Health(now time.Time) (Health, time.Time) {
 // Confirmed reports whether a publication that was not seen does not exist: the peer
 // is alive, says that it has published everything, and as many publications as it
 // counts were seen.
-func (p Peering) Confirmed(now time.Time) bool {
+func (p PeerState) Confirmed(now time.Time) bool {
 	health, _ := p.Health(now)
 	return health == Live && p.Synced && p.Lease != nil && p.Lease.Spec.Complete && p.Services >= int(p.Lease.Spec.Services)
 }
 
 // Peer returns what is known of the peer for one Service; own is this cluster.
-func (p Peering) Peer(own ID, now time.Time, published Published) Peer {
+func (p PeerState) Peer(own ID, now time.Time, published Published) Peer {
 	health, _ := p.Health(now)
 	return Peer{
 		Health:    health,

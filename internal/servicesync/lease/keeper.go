@@ -44,7 +44,7 @@ type Keeper struct {
 	current *v1alpha1.ClusterLease // as last written; nil: unknown
 }
 
-// round is one write of the lease; several goroutines may wait until it is over.
+// round is one write of the lease; several goroutines may wait for its end.
 type round struct {
 	over chan struct{}
 	err  error
@@ -72,8 +72,8 @@ func (k *Keeper) Load(ctx context.Context) (*v1alpha1.ClusterLease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.current = found
-	// If all Services were published, they still are: those that changed since then are
-	// published again before peers could take one for missing.
+	// If all Services were published then, they still are. Services that changed since
+	// then are published again before a peer could take one for missing.
 	k.want.Complete = found.Spec.Complete && found.Spec.FormatVersion == v1alpha1.FormatVersion
 	// This process will read the same peers. A peer that hands a Service over meanwhile
 	// waits for the answers of all clusters that read it.
@@ -92,7 +92,7 @@ func Read(ctx context.Context, a *access.API, namespace string, cluster clusters
 	return found, err
 }
 
-// Set changes the lease's spec. If that makes a difference, the lease is written soon.
+// Set changes the lease's spec. If the spec becomes different, the lease is written soon.
 func (k *Keeper) Set(change func(*v1alpha1.ClusterLeaseSpec)) {
 	k.mu.Lock()
 	before := k.want.DeepCopy()
@@ -148,7 +148,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			renewed = now
 		}
 		if err := k.renew(ctx, renewed); err != nil && ctx.Err() == nil {
-			k.log.Warn("own lease was not written; peers will take this cluster for stale if that goes on", "error", err)
+			k.log.Warn("own lease was not written; if this goes on, peers will take this cluster for stale", "error", err)
 			access.Pause(ctx, time.Second)
 			renewed = time.Time{}
 		}
@@ -226,7 +226,7 @@ func (k *Keeper) result(obj plan.Object, err error) (*v1alpha1.ClusterLease, err
 	return obj.(*v1alpha1.ClusterLease), nil
 }
 
-// report writes the lease's status if it has news.
+// report writes the lease's status if news says that it is worth writing.
 func (k *Keeper) report(ctx context.Context, lease *v1alpha1.ClusterLease) error {
 	next := lease.DeepCopy()
 	next.Status.Peers = k.Peers(time.Now())

@@ -1,5 +1,5 @@
 // Package migration asks the controller of a cluster to have another cluster serve a
-// Service, by the annotations that a person would write, and says how far that is. It
+// Service, by the annotations that a person would write, and reports the progress. It
 // moves nothing itself: the controllers do.
 package migration
 
@@ -25,28 +25,28 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/model"
 )
 
-// Migration is the wish that a Service be served by another cluster.
+// Migration is a request that another cluster serve a Service.
 type Migration struct {
 	Service types.NamespacedName
-	// At is the cluster whose Service is annotated, and To the one that shall serve
-	// it. They may be the same.
+	// At is the cluster whose Service is annotated, and To the cluster that is to serve
+	// the Service. They may be the same.
 	At, To string
 
-	// API is that of At, and Publications where At publishes, in Namespace.
+	// API is the API of At. Publications is the API where At publishes, in Namespace.
 	API, Publications *access.API
 	Namespace         string
-	// Look reads all that the controller of At decides by.
+	// Look reads all that the controller of At would decide on.
 	Look func(context.Context, types.NamespacedName) (Seen, error)
 }
 
-// Seen is what a controller would decide by at one moment.
+// Seen is what a controller would decide on at one moment.
 type Seen struct {
 	Config model.Config
 	Input  model.Input
 	Silent []string // peers that could not be read, and are taken for silent
 }
 
-// annotate is the Service with the annotations that ask for the migration.
+// annotate returns the Service with the annotations that ask for the migration.
 func (m *Migration) annotate(svc *corev1.Service) *corev1.Service {
 	svc = svc.DeepCopy()
 	if svc.Annotations == nil {
@@ -59,14 +59,14 @@ func (m *Migration) annotate(svc *corev1.Service) *corev1.Service {
 		svc.Annotations[v1alpha1.AnnotationTo] = m.To
 	}
 	if svc.Annotations[v1alpha1.AnnotationAnswered] == string(mode) && !m.served(svc) {
-		// It was asked for before, and undone from elsewhere: it is a new wish.
+		// The same was asked for before, and another cluster undid it: ask anew.
 		delete(svc.Annotations, v1alpha1.AnnotationAnswered)
 	}
 	svc.Annotations[v1alpha1.AnnotationMode] = string(mode)
 	return svc
 }
 
-// served tells whether the Service has the role already that is asked for.
+// served reports whether the Service already has the role that the migration asks for.
 func (m *Migration) served(svc *corev1.Service) bool {
 	role := v1alpha1.Role(svc.Annotations[v1alpha1.AnnotationRole])
 	if role == "" {
@@ -92,9 +92,9 @@ func (m *Migration) get(ctx context.Context) (*corev1.Service, error) {
 	return svc, nil
 }
 
-// checkHeir refuses to wait for a cluster that this one knows nothing of. One that
-// is not reached now is known all the same; where the lease that says so cannot be
-// read, nothing is refused.
+// checkHeir returns an error if To is no peer of At, since a migration to it would wait for
+// ever. A peer that cannot be reached now is still a peer. If At's lease, which lists the
+// peers, cannot be read, checkHeir returns nil.
 func (m *Migration) checkHeir(ctx context.Context) error {
 	if m.To == m.At {
 		return nil
@@ -133,7 +133,7 @@ func (m *Migration) Start(ctx context.Context) error {
 	})
 }
 
-// watchEvery is how often progress is looked at.
+// watchEvery is how often Wait reads the progress.
 const watchEvery = 250 * time.Millisecond
 
 // Wait calls step whenever there is progress, and returns when the migration is
@@ -159,8 +159,8 @@ func (m *Migration) Wait(ctx context.Context, step func(Progress)) error {
 	}
 }
 
-// Follow shows on out how far the migration is, until it is done. If ctx ends first, the
-// migration goes on all the same. On a terminal it keeps to one line.
+// Follow writes the progress to out until the migration is done. If ctx ends first, the
+// migration goes on all the same. On a terminal Follow rewrites one line.
 func (m *Migration) Follow(ctx context.Context, out io.Writer, terminal bool) error {
 	start, waits := time.Now(), ""
 	err := m.Wait(ctx, func(p Progress) {

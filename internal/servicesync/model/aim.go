@@ -30,8 +30,8 @@ type aiming struct {
 	aim
 }
 
-// aimOf decides which role the Service should come to have. A wish that is not
-// answered yet is followed, and counts more than those that were answered before.
+// aimOf decides which role the Service should come to have. A wish that has not been
+// answered yet counts more than wishes that have.
 func aimOf(seen *view) aim {
 	a := &aiming{seen, aim{role: seen.me.Role}}
 	switch {
@@ -54,7 +54,7 @@ func (a *aiming) asAsked() {
 	switch a.me.Mode {
 	case v1alpha1.ModeSource:
 		if other := a.declaredSource(); other != nil {
-			a.contradict("TwoSources", fmt.Sprintf("%s is declared to be the source as well: nothing changes until one of the two says receiver or nothing", other.ID))
+			a.contradict("TwoSources", fmt.Sprintf("%s is declared to be the source as well: nothing changes until one of the two annotations says receiver or is removed", other.ID))
 			return
 		}
 		a.role = v1alpha1.RoleSource
@@ -73,7 +73,7 @@ func (a *aiming) asOthersAsk() {
 	claims := a.claimants()
 	switch {
 	case len(claims) > 1:
-		a.contradict("TwoSources", fmt.Sprintf("%s and %s both ask to be the source: nothing changes until one of them does not", claims[0].ID, claims[1].ID))
+		a.contradict("TwoSources", fmt.Sprintf("%s and %s both ask to be the source: nothing changes until one of them stops asking", claims[0].ID, claims[1].ID))
 	case len(claims) == 1:
 		a.asClaimed(claims[0])
 	case a.isHeir() && !a.gives() && a.mayGive():
@@ -83,7 +83,7 @@ func (a *aiming) asOthersAsk() {
 	case a.blind():
 		// A cluster that was not listed yet may ask for the role that this one has.
 	case a.isHeir() && a.me.Role == v1alpha1.RoleUnion:
-		// It gives already, and its role stays because other clusters count on that.
+		// The cluster gives already, and keeps its role because others count on it.
 	case a.me.Role == v1alpha1.RoleUnion, a.candidate(), a.me.Role == v1alpha1.RoleSingular, a.relieved():
 		a.role = a.byItself()
 	}
@@ -99,7 +99,7 @@ func (a *aiming) asClaimed(m clusterset.Member) {
 	case a.me.Mode != v1alpha1.ModeSource:
 		a.role = v1alpha1.RoleReceiver
 	case m.Mode == v1alpha1.ModeSource:
-		a.contradict("TwoSources", fmt.Sprintf("%s asks to be the source, and so is declared this one: nothing changes until one of the two says receiver or nothing", m.ID))
+		a.contradict("TwoSources", fmt.Sprintf("%s asks to be the source, but this cluster is declared the source: nothing changes until one of the two annotations says receiver or is removed", m.ID))
 	}
 }
 
@@ -136,9 +136,9 @@ func (a *aiming) overtaken() bool {
 	return m != nil && a.agreed(*m) && (a.me.Role == v1alpha1.RoleReceiver || a.yields(*m))
 }
 
-// ownedElsewhere reports whether another cluster has, or may have, the Service that
-// this replica was made from, or comes before this one among several replicas that
-// could inherit it.
+// ownedElsewhere reports whether another cluster has, or may have, the Service that this
+// replica was made from, or has a replica that comes before this one in inheriting the
+// Service.
 func (a *aiming) ownedElsewhere() bool {
 	return slices.ContainsFunc(a.others, func(m clusterset.Member) bool {
 		return !m.Replica && !a.inheritedFrom(m) || m.Role == v1alpha1.RoleSource || m.Gives() && m.ID < a.cfg.Cluster
@@ -146,9 +146,9 @@ func (a *aiming) ownedElsewhere() bool {
 }
 
 // afterHandover returns the role of a candidate once no handover to it is under way:
-// source if it has inherited the Service or no other cluster gives, else receiver. A
-// candidate stays one as long as the cluster that gives is only silent, because no
-// cluster asked it to take over from that.
+// source if it has inherited the Service or no other cluster gives, else receiver. While
+// the cluster that gives is only silent, a candidate stays a candidate, because nobody
+// asked it to take over from a silent cluster.
 func (a *aiming) afterHandover() v1alpha1.Role {
 	if a.inherited() {
 		if a.unheard() {

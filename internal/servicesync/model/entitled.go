@@ -58,8 +58,8 @@ func entitleHeirs(all map[ClusterID]bool, h *v1alpha1.Handover) {
 }
 
 // decides reports whether a cluster may still decide which clusters give endpoints: it
-// gives some, or is about to, or has handed over. A cluster that is silent may: that
-// it has no such Service any more must be said by itself, or with --forget.
+// gives some, or is about to, or has handed over. A silent cluster may too, until the
+// cluster itself says, or --forget does, that it no longer has the Service.
 func decides(v *view, id ClusterID) bool {
 	p, known := v.in.Peers[id]
 	s := p.Published.Service

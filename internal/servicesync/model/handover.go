@@ -25,7 +25,7 @@ func (s *stepping) handOver() {
 			s.hold(fmt.Sprintf("waits for %s, which the annotation %s names: no cluster of that name is read and alive here", s.me.To, v1alpha1.AnnotationTo))
 			return
 		}
-		s.hold("waits for somebody to take over: no other cluster is known to; name one with the annotation " + v1alpha1.AnnotationTo)
+		s.hold("waits for a cluster to take over: none is known that will; name one with the annotation " + v1alpha1.AnnotationTo)
 		return
 	}
 	h, heirs := s.handover, names(s.aim.heirs)
@@ -63,8 +63,8 @@ func (s *stepping) holdPromise() bool {
 // waitForHeirs waits for the endpoints of the heirs, or for an heir that is missing.
 func (s *stepping) waitForHeirs(h *v1alpha1.Handover, ready int32, missing string) {
 	if h.Phase == v1alpha1.PhaseJoining {
-		// Clusters have answered this turn because of endpoints that are not ready any
-		// more, so another turn begins.
+		// Clusters answered this turn while the endpoints were ready. They no longer
+		// are, so another turn begins.
 		s.handover = s.newHandover(v1alpha1.PhasePreparing, h.Heirs)
 	}
 	s.handover.Since = nil
@@ -178,9 +178,9 @@ func (s *stepping) standAlone() {
 	}
 }
 
-// finish carries out a handover that was committed: it changes the Service, then what
-// Kubernetes leaves behind is deleted, then the record says that the handover is done.
-// Until then this cluster gives no promise and begins nothing else.
+// finish carries out a committed handover, over several decisions: it changes the Service,
+// then what Kubernetes leaves behind is deleted, then the record says that the handover is
+// done. Until then this cluster gives no promise and begins nothing else.
 func (s *stepping) finish() {
 	switch {
 	case !s.candidate() && !s.gives():
@@ -203,8 +203,8 @@ func (s *stepping) finish() {
 }
 
 // meant reports whether this cluster itself wants the handover of a Service that was
-// created here. The record alone does not say so: other programs may write to the store
-// that holds it, and the wish may have been withdrawn since.
+// created here. The record alone does not prove it: other programs may write to the store
+// that holds the record, and the wish may have been withdrawn since.
 func (s *stepping) meant() bool {
 	return s.me.Replica || s.me.Mode == v1alpha1.ModeReceiver || s.me.Mode == v1alpha1.ModeSingular || s.candidate() ||
 		slices.ContainsFunc(s.handover.Heirs, func(id string) bool { return s.cfg.Trust.Of(ClusterID(id)).Claim })
@@ -228,7 +228,7 @@ func (s *stepping) need(n int) int32 {
 	}
 	v, err := intstr.GetScaledValueFromIntOrPercent(&want, n, true)
 	if err != nil {
-		s.notes.Warn("BadMinReady", fmt.Sprintf("%s is %q, which is neither a number nor a percentage: all endpoints that are given up must be replaced until it is", v1alpha1.AnnotationMinReady, want.String()))
+		s.notes.Warn("BadMinReady", fmt.Sprintf("%s is %q, which is neither a number nor a percentage: until that is mended, all endpoints that are given up must be replaced", v1alpha1.AnnotationMinReady, want.String()))
 		v = n
 	}
 	return int32(max(v, 1)) //nolint:gosec // endpoints of one Service
@@ -242,7 +242,7 @@ func (s *stepping) stableFor() time.Duration {
 	}
 	v, err := time.ParseDuration(a)
 	if err != nil || v < 0 {
-		s.notes.Warn("BadStableFor", fmt.Sprintf("%s is %q, which is no duration such as 30s: %s counts until it is", v1alpha1.AnnotationStableFor, a, s.cfg.StableFor))
+		s.notes.Warn("BadStableFor", fmt.Sprintf("%s is %q, which is no duration such as 30s: %s counts until that is mended", v1alpha1.AnnotationStableFor, a, s.cfg.StableFor))
 		return s.cfg.StableFor
 	}
 	return v

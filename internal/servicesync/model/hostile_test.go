@@ -416,7 +416,7 @@ func TestForgedRecord(t *testing.T) {
 			Handover: &v1alpha1.Handover{Turn: 7, Phase: phase, Heirs: []string{"b"}, Need: 1},
 		}}
 		for _, w := range model.Decide(model.Config{Cluster: "a", Namespace: "sync"}, in).Writes {
-			if w.Store == model.Own {
+			if w.Where == model.Own {
 				t.Errorf("%s: %s %s: %s", phase, w.Verb, keyOf(w.Object), w.Why)
 			}
 		}

@@ -23,6 +23,6 @@ func modeOf(s *corev1.Service) (v1alpha1.Mode, error) {
 		}
 		return m, nil
 	default:
-		return m, fmt.Errorf("the annotation %s is %q, which is none of source, receiver, union and singular: nothing changes until it is", key, value)
+		return m, fmt.Errorf("the annotation %s is %q, which is none of source, receiver, union and singular: nothing changes until it is one of them", key, value)
 	}
 }

@@ -136,7 +136,7 @@ type (
 	ClusterID = clusterset.ID
 	Published = clusterset.Published
 	Peer      = clusterset.Peer
-	Peering   = clusterset.Peering
+	PeerState = clusterset.PeerState
 	Health    = clusterset.Health
 	Trust     = clusterset.Trust
 	Trusts    = clusterset.Trusts
@@ -144,7 +144,7 @@ type (
 	Part      = endpointslice.Part
 	Object    = plan.Object
 	Verb      = plan.Verb
-	Store     = plan.Store
+	Where     = plan.Where
 	Write     = plan.Write
 	Event     = plan.Event
 )

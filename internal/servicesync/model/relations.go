@@ -7,13 +7,13 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/clusterset"
 )
 
-// This file says what other clusters have to do with the Service of this one: whether
-// their Services are the same, what they may change here, and what they do by now.
+// This file says how other clusters relate to this cluster's Service: whether their
+// Services are the same, what they may change here, and what they do now.
 
-// agreed reports whether the Service of this cluster and that of another are the same.
-// This cluster decides that: its Service was made from another cluster's, or has an
-// annotation about its role. Otherwise the other cluster's word that its Service is a
-// replica of this one counts only if the peer may claim.
+// agreed reports whether this cluster's Service and another cluster's are the same. They
+// are if this cluster's Service was made from another cluster's, or has an annotation about
+// its role. Otherwise they are only if the other cluster says that its Service is a replica
+// of this one, and may claim.
 func (v *view) agreed(m clusterset.Member) bool {
 	return v.me.Replica || v.annotated() || m.Replica && m.Trust.Claim
 }
@@ -24,10 +24,10 @@ func (v *view) annotated() bool {
 	return v.svc != nil && (v.me.Mode != v1alpha1.ModeNone || v.me.Role != defaultRole(v.me.Replica))
 }
 
-// yields reports whether this cluster stops giving endpoints if another cluster asks
-// to be the source. It yields to a peer that may claim; if its own annotation says
-// receiver, to the cluster that the annotation names, or to any; and otherwise to the
-// cluster whose Service its replica was made from.
+// yields reports whether this cluster stops giving endpoints if another cluster asks to be
+// the source. It yields to a peer that may claim. If its own annotation says receiver, it
+// also yields to the cluster that the annotation names, or to any if it names none.
+// Otherwise it also yields to the cluster whose Service its replica was made from.
 func (v *view) yields(m clusterset.Member) bool {
 	switch {
 	case m.Trust.Claim:
@@ -39,10 +39,10 @@ func (v *view) yields(m clusterset.Member) bool {
 	}
 }
 
-// mayGive reports whether the Service may get endpoints of its own here if other
-// clusters ask for that. A replica may if it has a selector or endpoints already, if it
-// has an annotation, or if the configuration allows it to adopt the selector of the
-// cluster that it follows.
+// mayGive reports whether the Service may get endpoints of its own here if other clusters
+// ask for that. A replica may have endpoints of its own if it has a selector or endpoints
+// already, if it has an annotation, or if the configuration allows it to adopt the selector
+// of the cluster that it follows.
 func (v *view) mayGive() bool {
 	if !v.me.Replica || v.me.Mode != v1alpha1.ModeNone || len(v.own) > 0 || len(v.svc.Spec.Selector) > 0 {
 		return true

@@ -61,7 +61,7 @@ func (r *replicating) replicate(m *clusterset.Member) {
 }
 
 // origin returns the cluster whose Service a replica is made from; nil: there is none.
-// It is the one of lowest rank, and of those with the oldest Service.
+// It is the cluster of lowest rank; of several, the one with the oldest Service.
 func (r *replicating) origin() *clusterset.Member {
 	var best *clusterset.Member
 	for i, m := range r.others {
@@ -83,8 +83,8 @@ func (r *replicating) origin() *clusterset.Member {
 	return best
 }
 
-// rank is the lower the better a replica follows a cluster: it gives endpoints, its
-// Service was created there, and the replica follows it already.
+// rank says how well a cluster is fit to be followed; lower is better. A cluster is fit if
+// it gives endpoints, if its Service was created there, and if the replica follows it now.
 func (r *replicating) rank(m clusterset.Member) (rank int) {
 	if !m.Gives() {
 		rank += 4
@@ -98,9 +98,9 @@ func (r *replicating) rank(m clusterset.Member) (rank int) {
 	return rank
 }
 
-// unused reports whether a replica can be deleted: it is known that the cluster it was
-// made from has no such Service any more, and no other cluster that is alive may have
-// it, and the replica has neither endpoints of its own nor a selector.
+// unused reports whether a replica can be deleted: the cluster that it was made from is
+// known to have no such Service any more, no other live cluster may have it, and the
+// replica has neither endpoints of its own nor a selector.
 func (r *replicating) unused() bool {
 	for id, p := range r.in.Peers {
 		switch {

@@ -14,11 +14,12 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
 )
 
-// use is which endpoints of other clusters are used here.
+// use holds the endpoints of other clusters that are used here.
 type use struct {
-	// parts are their parts. Invariant: they share no endpoints with the view.
+	// parts are the parts of slices that are used. Invariant: they share no memory with
+	// the view.
 	parts parts
-	// conflict is that of the aim, or else the reason why Services of one name do not
+	// conflict is the aim's conflict, or else the reason why Services of one name do not
 	// belong together; empty: none.
 	conflict string
 	// kept says that endpoints stay although their cluster has handed over, because
@@ -35,8 +36,8 @@ type rotating struct {
 	use
 }
 
-// rotate decides which endpoints of other clusters are used here, and what becomes of
-// those that are used no more.
+// rotate decides which endpoints of other clusters are used here. Endpoints that are no
+// longer wanted go once others replace them.
 func rotate(seen *view, aim aim, next next) use {
 	r := &rotating{seen, next.handover, use{parts: make(parts), conflict: aim.conflict}}
 	r.noteTwoNatives()
@@ -48,7 +49,7 @@ func rotate(seen *view, aim aim, next next) use {
 
 func (r *rotating) rotate() {
 	if r.me.Role == v1alpha1.RoleSingular && r.me.Mode != v1alpha1.ModeSingular {
-		// The Service will share endpoints again: until its role says so, those that are
+		// The Service will share endpoints again. Until its role says so, the endpoints
 		// in use stay.
 		for _, id := range r.clusters() {
 			r.retain(id)
@@ -172,7 +173,7 @@ func (r *rotating) take(id ClusterID, wanted bool) {
 	switch {
 	case p.Forgotten:
 	case id == "" && r.heardAll():
-		// It cannot be found out any more whose endpoints these are.
+		// Nobody can tell any more whose endpoints these are.
 	case !known || p.Unheard():
 		r.retain(id)
 		if published != nil && p.Synced {
@@ -193,7 +194,7 @@ func (r *rotating) take(id ClusterID, wanted bool) {
 	}
 }
 
-// heardAll reports whether it is known of every other cluster what it publishes.
+// heardAll reports whether this cluster knows what every other cluster publishes.
 func (r *rotating) heardAll() bool {
 	for _, p := range r.in.Peers {
 		if !p.Confirmed && !p.Forgotten {
@@ -255,12 +256,12 @@ func (r *rotating) keepTheLast(wanted map[ClusterID]bool) {
 	r.kept = r.readyInUse() > 0
 }
 
-// readyInUse counts the ready endpoints that are to be used, those of this cluster
-// among them, without those of clusters whose lease has expired.
+// readyInUse counts the ready endpoints that are to be used, including this cluster's own,
+// but not those of clusters whose leases have expired.
 func (r *rotating) readyInUse() int { return r.ready + r.readyAmong(r.parts) }
 
-// markStale marks the endpoints of clusters whose lease is stale or expired. The latter
-// are used only if nothing else is ready.
+// markStale marks the endpoints of clusters whose leases are stale or expired. Endpoints of
+// a cluster with an expired lease are used only if nothing else is ready.
 func (r *rotating) markStale() {
 	alternative := r.readyInUse() > 0 || r.leftServe(r.parts)
 	for _, p := range r.parts {

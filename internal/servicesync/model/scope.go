@@ -6,15 +6,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Scope is which namespaces are shared: all but kube-system, if nothing is said.
+// Scope says which namespaces are shared. The zero value shares all but kube-system.
 type Scope struct {
-	// Watch names those that are; empty: all but kube-system.
+	// Watch names the namespaces that are shared; empty: all but kube-system.
 	Watch []string
-	// Exclude names those that are not, also of those in Watch.
+	// Exclude names namespaces that are not shared, even if Watch names them.
 	Exclude []string
 }
 
-// Includes reports whether a namespace is shared. kube-system is only if Watch
+// Includes reports whether a namespace is shared. kube-system is shared only if Watch
 // names it.
 func (s Scope) Includes(namespace string) bool {
 	switch {

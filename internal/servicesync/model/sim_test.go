@@ -306,7 +306,7 @@ func TestSimulationSeesFaults(t *testing.T) {
 		{"take away before adding", "no endpoint", func(_ model.Config, in model.Input, r *model.Result) {
 			for _, s := range in.Local.Slices {
 				if s.Labels[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy && len(r.Writes) > 0 {
-					r.Writes = slices.Insert(r.Writes, 0, model.Write{Verb: model.Delete, Store: model.Own, Object: s})
+					r.Writes = slices.Insert(r.Writes, 0, model.Write{Verb: model.Delete, Where: model.Own, Object: s})
 					return
 				}
 			}
@@ -345,7 +345,7 @@ func TestSimulationSeesFaults(t *testing.T) {
 			if s := in.Published.Service; s != nil {
 				next := s.DeepCopy()
 				next.Labels["pass"] = fmt.Sprint(in.Now.UnixNano())
-				r.Writes = append(r.Writes, model.Write{Verb: model.Update, Store: model.Publications, Object: next, Before: s})
+				r.Writes = append(r.Writes, model.Write{Verb: model.Update, Where: model.Publications, Object: next, Before: s})
 			}
 		}},
 	}

@@ -291,7 +291,7 @@ func TestPlanAll(t *testing.T) {
 	seen := seeing(nil, member("b", v1alpha1.RoleSource, nil))
 	w := replicate(seen)
 	r := planAll(seen, aim{}, next{wanted: w}, use{}, publication{service: &seen.me.PublishedServiceSpec})
-	if len(r.Writes) != 2 || r.Writes[0].Store != Own || r.Writes[1].Store != Publications {
+	if len(r.Writes) != 2 || r.Writes[0].Where != Own || r.Writes[1].Where != Publications {
 		t.Errorf("%+v", r.Writes)
 	}
 	seen.in.Local.Namespace = false

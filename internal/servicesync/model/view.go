@@ -17,21 +17,21 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/template"
 )
 
-// view is what exists: all that the steps of a decision depend on. Invariant: nothing
-// changes it after look.
+// view holds what exists: everything that the steps of a decision depend on. Invariant: it
+// does not change after look.
 type view struct {
 	cfg Config
-	// in is the Input. Invariant: its Peers hold only what is admitted.
+	// in is the Input. Invariant: its Peers hold only what admission let in.
 	in Input
 	// shared says that the Service's namespace is shared, and that the Service is not
 	// a derived one.
 	shared bool
 	// svc is the Service; nil: there is none.
 	svc *corev1.Service
-	// me is what this cluster says of itself in its publication, except for its
-	// endpoints. Its Handover and Seen are those that are stored.
+	// me is what this cluster says about itself in its publication, except for its
+	// endpoints. Handover and Seen come from the stored publication.
 	me clusterset.Member
-	// own are this cluster's own endpoints, and ready counts those that are ready.
+	// own are this cluster's own endpoints; ready of them are ready.
 	own   endpointslice.Set
 	ready int
 	// others are the other clusters that publish the Service, in the order of their
@@ -60,7 +60,7 @@ func look(cfg Config, in Input) *view {
 	for _, s := range in.Local.Slices {
 		switch {
 		case s.Labels[mcsv1beta1.LabelServiceName] != "":
-			// It belongs to a ServiceImport.
+			// The slice belongs to a ServiceImport.
 		case s.Labels[discoveryv1.LabelManagedBy] == v1alpha1.ManagedBy:
 			v.have[s.Name] = s
 		case !leftBehind(v.svc, s):
@@ -178,8 +178,8 @@ func (p parts) ready() (n int) {
 	return n
 }
 
-// readyAmong counts the ready endpoints whose cluster is known, and whose lease has
-// not expired. Nobody can tell whether the others are still there.
+// readyAmong counts the ready endpoints of known clusters whose leases have not expired.
+// Nobody can tell whether the other endpoints still exist.
 func (v *view) readyAmong(all parts) (n int) {
 	for _, p := range all {
 		if p.Cluster != "" && v.in.Peers[p.Cluster].Health != Expired {

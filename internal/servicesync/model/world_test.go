@@ -184,7 +184,7 @@ func (c *cluster) input() model.Input {
 	for _, id := range slices.Sorted(maps.Keys(c.peers)) {
 		v := c.peers[id]
 		pub := published(v)
-		p := model.Peering{Heard: c.heard[id], Duration: lasts, Synced: v.listed}
+		p := model.PeerState{Heard: c.heard[id], Duration: lasts, Synced: v.listed}
 		if leases := all[*v1alpha1.ClusterLease](v.objects); len(leases) > 0 {
 			p.Lease = leases[0]
 		}

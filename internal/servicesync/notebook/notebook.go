@@ -14,8 +14,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/plan"
 )
 
-// Patience is how long a view may take to show a write. After that, the object is
-// taken to have been changed by somebody else before the view saw it.
+// Patience is how long an informer may take to show a write. After that, the object is
+// taken to have been changed by somebody else before the informer saw it.
 const Patience = 5 * time.Second
 
 // Notebook holds the notes about all Services of a cluster. It is safe for concurrent
@@ -23,8 +23,8 @@ const Patience = 5 * time.Second
 // Settle for a Service.
 type Notebook struct {
 	mu sync.Mutex
-	// initial are the Services of the own cluster's first lists that were not decided
-	// about yet. Invariant: nothing is added once loaded is set.
+	// initial are the Services of the own cluster's first lists that still wait for
+	// their first decision. Invariant: nothing is added once loaded is set.
 	initial map[types.NamespacedName]struct{}
 	loaded  bool // the first lists are complete
 	notes   map[types.NamespacedName]*notes
@@ -45,7 +45,7 @@ type Noticed struct {
 	Peers map[clusterset.ID]time.Time // the first change of each peer's publications
 }
 
-// receipt is a write that the views must show before the next decision. Otherwise that
+// receipt is a write that the informers must show before the next decision. Otherwise that
 // decision would be about a state that this process itself has changed.
 type receipt struct {
 	shown    func() bool
@@ -89,7 +89,8 @@ func (n *Notebook) Received(k types.NamespacedName, id clusterset.ID) {
 	}
 }
 
-// Take returns the changes noticed, and forgets them: they are now decided about.
+// Take returns the changes that were noticed, and forgets them: the caller decides on them
+// now.
 func (n *Notebook) Take(k types.NamespacedName) Noticed {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,7 +103,7 @@ func (n *Notebook) Take(k types.NamespacedName) Noticed {
 	return taken
 }
 
-// Wrote notes a write; shown reports whether the views show it.
+// Wrote notes a write; shown reports whether the informers show it.
 func (n *Notebook) Wrote(k types.NamespacedName, shown func() bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,7 +111,7 @@ func (n *Notebook) Wrote(k types.NamespacedName, shown func() bool) {
 	found.written = append(found.written, receipt{shown, time.Now().Add(Patience)})
 }
 
-// CaughtUp reports whether the views show all that was written for a Service.
+// CaughtUp reports whether the informers show all that was written for a Service.
 func (n *Notebook) CaughtUp(k types.NamespacedName, now time.Time) bool {
 	n.mu.Lock()
 	found := n.notes[k]
@@ -120,7 +121,7 @@ func (n *Notebook) CaughtUp(k types.NamespacedName, now time.Time) bool {
 	}
 	waiting := found.written
 	n.mu.Unlock()
-	for len(waiting) > 0 && (waiting[0].shown() || now.After(waiting[0].deadline)) { // shown takes the views' locks
+	for len(waiting) > 0 && (waiting[0].shown() || now.After(waiting[0].deadline)) { // shown takes the informers' locks
 		waiting = waiting[1:]
 	}
 	if len(waiting) == 0 {
@@ -132,7 +133,7 @@ func (n *Notebook) CaughtUp(k types.NamespacedName, now time.Time) bool {
 	return waiting == nil
 }
 
-// Overdue returns the Services with a write that the views have not shown in time.
+// Overdue returns the Services with a write that the informers have not shown in time.
 func (n *Notebook) Overdue(now time.Time) (late []types.NamespacedName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,8 +145,8 @@ func (n *Notebook) Overdue(now time.Time) (late []types.NamespacedName) {
 	return late
 }
 
-// Decided notes the outcome of a decision. It returns the facts of the decision before,
-// and the events that were not among that decision's.
+// Decided notes the outcome of a decision. It returns the facts of the last decision before
+// it, and those events that the last decision did not have.
 func (n *Notebook) Decided(k types.NamespacedName, facts model.Facts, events []plan.Event) (before model.Facts, fresh []plan.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -165,8 +166,8 @@ func (n *Notebook) Decided(k types.NamespacedName, facts model.Facts, events []p
 	return before, fresh
 }
 
-// Settle notes that a Service is up to date. It drops notes that say nothing, and
-// reports the same as Settled.
+// Settle notes that a Service is up to date. It drops idle notes, and returns the same as
+// Settled.
 func (n *Notebook) Settle(k types.NamespacedName) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -177,7 +178,7 @@ func (n *Notebook) Settle(k types.NamespacedName) bool {
 	return n.settled()
 }
 
-// idle reports whether nothing is lost with the notes.
+// idle reports whether the notes hold nothing that a later decision needs.
 func (n *notes) idle() bool {
 	f := n.facts
 	return n.noticed.Own.IsZero() && n.noticed.Peers == nil && n.written == nil && n.said == nil &&

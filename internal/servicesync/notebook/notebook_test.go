@@ -13,14 +13,14 @@ import (
 
 var web = types.NamespacedName{Namespace: "shop", Name: "web"}
 
-// A write is waited for until the views show it, or until its deadline; a Service whose
+// A write is waited for until the informers show it, or until its deadline; a Service whose
 // write stays unseen is overdue then.
 func TestWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, shown := New(), false
 		n.Wrote(web, func() bool { return shown })
 		if n.CaughtUp(web, time.Now()) || n.Overdue(time.Now()) != nil {
-			t.Error("a write that no view shows yet is not waited for, or is overdue at once")
+			t.Error("a write that no informer shows yet is not waited for, or is overdue at once")
 		}
 		late := time.Now().Add(Patience + time.Second)
 		if got := n.Overdue(late); len(got) != 1 || got[0] != web {

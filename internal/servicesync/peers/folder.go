@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// settle is how long a folder must be still before it is read: a file is
-	// written in steps.
+	// settle is how long a folder must be unchanged before it is read, because a file
+	// is written in steps.
 	settle = 100 * time.Millisecond
-	// look is how often it is read though nothing was noticed: not every file
-	// system tells.
-	look = 10 * time.Second
-	// tooLarge is more than any kubeconfig has.
+	// poll is how often the folder is read even if no change was reported, because
+	// some file systems report none.
+	poll = 10 * time.Second
+	// tooLarge is more bytes than any kubeconfig has.
 	tooLarge = 1 << 20
 )
 
-// Folder finds a peer in each file of a folder: its name is the file's,
-// without .yaml, .yml, .conf, .config or .kubeconfig. Names that begin with a dot are
-// passed over. A file that can no longer be read leaves its peer as it was.
+// Folder finds a peer in each file of a folder. The peer's name is the file's, without
+// .yaml, .yml, .conf, .config or .kubeconfig. Files whose names begin with a dot are
+// ignored. If a file can no longer be read, its peer stays as it was.
 func Folder(path string) Source { return &folder{path: path} }
 
-// Files finds one peer in each named file, and notices when it changes.
-// A value is a path, or a path, # and a context.
+// Files finds one peer in each file, by the peer's name, and follows changes of the files.
+// A value is PATH or PATH#CONTEXT.
 func Files(byName map[string]string) Source { return &folder{files: byName} }
 
 type folder struct {
@@ -44,15 +44,15 @@ type folder struct {
 func (f *folder) Run(ctx context.Context, found func([]Peer)) error {
 	last := f.read(nil)
 	found(last)
-	var events chan fsnotify.Event // nil, and so silent, where the system cannot tell
+	var events chan fsnotify.Event // nil if the system cannot report changes: receiving then blocks
 	var faults chan error
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
 		defer func() { _ = w.Close() }()
 		events, faults = w.Events, w.Errors
 	}
-	poll := time.NewTicker(look)
-	defer poll.Stop()
+	polls := time.NewTicker(poll)
+	defer polls.Stop()
 	for {
 		if w != nil {
 			f.watch(w)
@@ -65,8 +65,8 @@ func (f *folder) Run(ctx context.Context, found func([]Peer)) error {
 				return nil
 			}
 		case lost := <-faults:
-			_ = lost // a look at everything finds what it kept to itself
-		case <-poll.C:
+			_ = lost // everything is read now, so a change that was not reported is found
+		case <-polls.C:
 		}
 		now := f.read(last)
 		if !same(last, now) {
@@ -76,8 +76,8 @@ func (f *folder) Run(ctx context.Context, found func([]Peer)) error {
 	}
 }
 
-// watch watches the folders that are there; for those that are not yet, it is
-// called again.
+// watch watches the folders that exist. It is called again and again, so that folders
+// created later are watched too.
 func (f *folder) watch(w *fsnotify.Watcher) {
 	dirs := map[string]bool{}
 	if f.path != "" {
@@ -88,11 +88,11 @@ func (f *folder) watch(w *fsnotify.Watcher) {
 		dirs[filepath.Dir(path)] = true
 	}
 	for dir := range dirs {
-		_ = w.Add(dir) // what cannot be watched is polled
+		_ = w.Add(dir) // a folder that cannot be watched is polled
 	}
 }
 
-// quiet waits until events have stopped for a while; false: ctx is over.
+// quiet waits until no event has come for a while. It returns false if ctx ends first.
 func quiet(ctx context.Context, events <-chan fsnotify.Event) bool {
 	for {
 		select {
@@ -105,7 +105,7 @@ func quiet(ctx context.Context, events <-chan fsnotify.Event) bool {
 	}
 }
 
-// read reads everything anew; before is what there was.
+// read reads all files anew. before is the result of the last read.
 func (f *folder) read(before []Peer) []Peer {
 	var peers []Peer
 	for name, file := range f.files {
@@ -120,7 +120,7 @@ func (f *folder) read(before []Peer) []Peer {
 		return peers
 	}
 	if err != nil {
-		// Unreadable is not empty: who was there stays.
+		// A folder that cannot be read is not an empty one: the peers in it stay.
 		for _, p := range before {
 			if filepath.Dir(p.Origin) == filepath.Clean(f.path) {
 				peers = append(peers, p)
@@ -156,7 +156,8 @@ func readFile(name, path, context string) Peer {
 	return parse(name, path, data, context, kubeconfig.Full)
 }
 
-// keep is p, with the connection that it had before where it now has none.
+// keep returns p, or, if p has a fault now but had a connection before, the earlier peer
+// with the new fault.
 func keep(before []Peer, p Peer) Peer {
 	if p.Err == nil {
 		return p
@@ -170,7 +171,7 @@ func keep(before []Peer, p Peer) Peer {
 	return p
 }
 
-// stem is the file's name without an extension that kubeconfigs go by.
+// stem returns a file's name without the extension of a kubeconfig.
 func stem(file string) string {
 	switch ext := filepath.Ext(file); ext {
 	case ".yaml", ".yml", ".conf", ".config", ".kubeconfig":
@@ -179,7 +180,8 @@ func stem(file string) string {
 	return file
 }
 
-// same tells whether nothing has changed for anybody.
+// same reports whether two results name the same peers with the same connections and
+// faults.
 func same(a, b []Peer) bool {
 	essence := func(peers []Peer) map[string]string {
 		m := make(map[string]string, len(peers))

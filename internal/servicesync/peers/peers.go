@@ -1,6 +1,6 @@
-// Package peers finds the clusters to import from: in a folder of kubeconfigs,
-// in flags, or in Secrets of the cluster itself. It never connects to any of
-// them, and one that cannot be used hides no other.
+// Package peers finds the clusters to import from, in a folder of kubeconfigs, in flags,
+// or in Secrets of the cluster itself. It never connects to a peer, and a peer that cannot
+// be used hides no other.
 package peers
 
 import (
@@ -16,35 +16,35 @@ import (
 	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
-// Peer is a cluster that something names, and how to reach its API.
+// Peer is a cluster that a source names, and how to reach its API.
 type Peer struct {
-	// Name is what this side calls it: the file's name, the flag's, the Secret's.
+	// Name is the peer's name here: the name of the file, the flag or the Secret.
 	Name string
-	// Origin is where it was found, for people.
+	// Origin is where the peer was found, for people.
 	Origin string
-	// Config reaches it; nil where it cannot be used.
+	// Config reaches the peer's API; nil if the peer cannot be used.
 	Config *rest.Config
-	// Namespace is where it publishes; "" is where everybody does.
+	// Namespace is where the peer publishes; "" for the default namespace.
 	Namespace string
 	// Fingerprint differs whenever Config does.
 	Fingerprint string
-	// Err says what is wrong with it. Beside a Config: the Config is an older
-	// one, and goes on being used.
+	// Err says what is wrong with the peer. If Config is set too, it is an older
+	// Config, which remains in use.
 	Err error
-	// Unread says that Err is about the source itself, which was not read yet:
-	// it may name more peers.
+	// Unread says that Err is about the source itself, which was not read yet: the
+	// source may name more peers.
 	Unread bool
 }
 
 // Source finds peers.
 type Source interface {
-	// Run calls found with all the peers that the source knows, at the start and
-	// after every change, from one goroutine, until ctx ends. A source that
-	// cannot be read says so as a Peer with an Err, and tries again.
+	// Run calls found with all peers that the source names, at the start and after
+	// every change, from one goroutine, until ctx ends. If the source cannot be read,
+	// Run reports a Peer with an Err, and tries again.
 	Run(ctx context.Context, found func([]Peer)) error
 }
 
-// Join runs the sources as one. Of peers of one name the first source's counts.
+// Join runs several sources as one. If two of them name the same peer, the first counts.
 func Join(sources ...Source) Source { return joined(sources) }
 
 type joined []Source
@@ -60,7 +60,7 @@ func (j joined) Run(ctx context.Context, found func([]Peer)) error {
 				mu.Lock()
 				defer mu.Unlock()
 				all[i], told[i] = peers, true
-				// Less than everything would look like peers that are gone.
+				// If a source were left out, its peers would look as if they were gone.
 				if !slices.Contains(told, false) {
 					found(first(all))
 				}
@@ -74,7 +74,7 @@ func (j joined) Run(ctx context.Context, found func([]Peer)) error {
 	return g.Wait()
 }
 
-// first keeps, of the peers of one name, the first.
+// first keeps the first peer of each name, and replaces the others by faults.
 func first(all [][]Peer) []Peer {
 	var peers []Peer
 	seen := make(map[string]string)
@@ -89,7 +89,8 @@ func first(all [][]Peer) []Peer {
 	return peers
 }
 
-// parse makes a peer of a kubeconfig's bytes; of context, if that is not "".
+// parse makes a peer of a kubeconfig, with the named context, or the current one if
+// context is "".
 func parse(name, origin string, data []byte, context string, t kubeconfig.Trust) Peer {
 	p := Peer{Name: name, Origin: origin, Fingerprint: fmt.Sprintf("%x", sha256.Sum256(append(data, context...)))}
 	p.Config, p.Namespace, p.Err = kubeconfig.Read(data, context, t)
@@ -99,7 +100,7 @@ func parse(name, origin string, data []byte, context string, t kubeconfig.Trust)
 	return p
 }
 
-// Fixed is a source of the same peers for ever.
+// Fixed returns a source whose peers never change.
 func Fixed(all ...Peer) Source { return fixed(all) }
 
 type fixed []Peer

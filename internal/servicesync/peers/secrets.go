@@ -16,12 +16,12 @@ import (
 	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
-// Label is what a Secret carries that holds a peer's kubeconfig, under the key
-// kubeconfig. Its value is the peer's name; empty: the Secret's name is.
+// Label marks a Secret that holds a peer's kubeconfig, under the key kubeconfig. The
+// label's value is the peer's name; if it is empty, the Secret's name is.
 const Label = "servicesync.xbernetes.io/peer"
 
-// Secrets finds a peer in each Secret of a namespace that carries Label.
-// Their kubeconfigs may name no command and no file.
+// Secrets finds a peer in each Secret of a namespace that has Label. A kubeconfig in a
+// Secret must not name a command or a file.
 func Secrets(client kubernetes.Interface, namespace string) Source {
 	return &secrets{client: client, namespace: namespace}
 }
@@ -63,7 +63,7 @@ func (s *secrets) Run(ctx context.Context, found func([]Peer)) error {
 		informer.Run(ctx.Done())
 	}()
 	defer func() { <-done }()
-	// The first of these says that the list is complete, be it empty.
+	// The first message says that the list is complete, even if it is empty.
 	go func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			nudge()
@@ -78,7 +78,7 @@ func (s *secrets) Run(ctx context.Context, found func([]Peer)) error {
 				found(s.parse(informer.GetStore().List()))
 			}
 		case err := <-faults:
-			// Once there has been a list, a watch that breaks takes nobody away.
+			// After the first list, a watch that breaks removes no peer.
 			if !informer.HasSynced() {
 				origin := "secrets in namespace " + s.namespace
 				found([]Peer{{Name: s.namespace, Origin: origin, Unread: true, Err: fmt.Errorf("list %s that are labelled %s: %w", origin, Label, err)}})

@@ -30,19 +30,19 @@ const (
 	UpdateStatus Verb = "update-status"
 )
 
-// Store is the API that a write goes to.
-type Store string
+// Where says to which API a write goes to.
+type Where string
 
-// The stores.
+// The values of Where.
 const (
-	Own          Store = "own"          // the cluster's own API
-	Publications Store = "publications" // the API that the cluster publishes in; with the direct transport, its own
+	Own          Where = "own"          // the cluster's own API
+	Publications Where = "publications" // the API that the cluster publishes in; with the direct transport, its own
 )
 
 // Write is one change of one object.
 type Write struct {
 	Verb  Verb
-	Store Store
+	Where Where
 	// Object is the object as it is to be; of a Delete, as it is.
 	Object Object
 	// Before is the object as it is. Invariant: set for Update and UpdateStatus,
@@ -64,17 +64,17 @@ func Created(o Object, why string) Write { return Write{Create, Own, o, nil, why
 // Updated is the write that replaces an object in the cluster's own API.
 func Updated(before, o Object, why string) Write { return Write{Update, Own, o, before, why} }
 
-// StatusUpdated is the write that replaces an object's status there.
+// StatusUpdated is the write that replaces an object's status in the cluster's own API.
 func StatusUpdated(before, o Object, why string) Write {
 	return Write{UpdateStatus, Own, o, before, why}
 }
 
-// Deleted is the write that deletes an object there.
+// Deleted is the write that deletes an object in the cluster's own API.
 func Deleted(o Object, why string) Write { return Write{Delete, Own, o, nil, why} }
 
-// In returns the write as one that goes to another API.
-func (w Write) In(s Store) Write {
-	w.Store = s
+// In returns the same write to another API.
+func (w Write) In(place Where) Write {
+	w.Where = place
 	return w
 }
 

@@ -1,6 +1,6 @@
-// Package queue orders work: live changes go ahead of the backlog that a
-// restart or a new peer brings. It never holds a key twice, never hands one to
-// two workers at once, and does no work itself.
+// Package queue orders work: live changes go ahead of the backlog that a restart or a new
+// peer brings. It never holds a key twice, never hands a key to two workers at once, and
+// does no work itself.
 package queue
 
 import (
@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// backlogTurn is which pop goes to the backlog though live keys wait: it is
-	// slow then, but never stands still.
-	backlogTurn = 16
-	// liveRetries is how often a key that fails stays live.
+	// backlogEvery: every 16th pop takes a key from the backlog even while live keys
+	// wait. The backlog is then slow, but never stands still.
+	backlogEvery = 16
+	// liveRetries is how many retries of a failing key are live; later ones are backlog.
 	liveRetries = 4
 )
 
 // Queue is a work queue of two lanes, with a backoff for each key that fails.
-// It is safe for concurrent use. Get, Done, Forget and ShutDown are the work
-// queue's own.
+// It is safe for concurrent use. Get, Done, Forget and ShutDown are client-go's.
 type Queue[T comparable] struct {
 	workqueue.TypedRateLimitingInterface[T]
 	lanes *lanes[T]
 }
 
-// New makes a queue whose retries wait from first to last, doubling.
+// New makes a queue. The wait before a retry begins at first and doubles up to last.
 func New[T comparable](first, last time.Duration) *Queue[T] {
 	l := &lanes[T]{marked: make(map[T]struct{}), waiting: make(map[T]place)}
 	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{Queue: l})
@@ -41,18 +40,18 @@ func New[T comparable](first, last time.Duration) *Queue[T] {
 	}
 }
 
-// Live adds a key that has just changed; one that waits in the backlog comes
-// forward.
+// Live adds a key that has just changed. If the key waits in the backlog, it moves to the
+// live lane.
 func (q *Queue[T]) Live(key T) {
 	q.lanes.mark(key)
 	q.Add(key)
 }
 
-// Backlog adds a key that there is no hurry about. One that is live stays so.
+// Backlog adds a key that can wait. If the key is in the live lane, it stays there.
 func (q *Queue[T]) Backlog(key T) { q.Add(key) }
 
-// Again adds a key that failed, after its backoff. One that goes on failing
-// joins the backlog.
+// Again adds a key that failed, after its backoff. A key that keeps failing joins the
+// backlog.
 func (q *Queue[T]) Again(key T) {
 	if q.NumRequeues(key) < liveRetries {
 		q.lanes.mark(key)
@@ -60,26 +59,26 @@ func (q *Queue[T]) Again(key T) {
 	q.AddRateLimited(key)
 }
 
-// Depth is how many keys wait in each lane.
+// Depth returns how many keys wait in each lane.
 func (q *Queue[T]) Depth() (live, backlog int) {
 	q.lanes.mu.Lock()
 	defer q.lanes.mu.Unlock()
 	return q.lanes.live.Len(), q.lanes.backlog.Len()
 }
 
-// place is where a waiting key stands.
+// place is the position of a waiting key.
 type place struct {
 	lane *list.List
 	at   *list.Element
 }
 
-// lanes is the store behind the work queue, which calls Push, Pop, Touch and
-// Len under its own lock.
+// lanes holds the waiting keys of the work queue, which calls Push, Pop, Touch and Len
+// under its own lock.
 type lanes[T comparable] struct {
 	mu            sync.Mutex
 	live, backlog list.List
 	waiting       map[T]place
-	marked        map[T]struct{} // live, from when they are marked until they are pushed or touched
+	marked        map[T]struct{} // keys whose next Push or Touch puts them into the live lane
 	pops          int
 }
 
@@ -89,7 +88,7 @@ func (l *lanes[T]) mark(key T) {
 	l.marked[key] = struct{}{}
 }
 
-// Push adds a key that does not wait.
+// Push adds a key that does not wait yet.
 func (l *lanes[T]) Push(key T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,13 +114,13 @@ func (l *lanes[T]) Touch(key T) {
 	}
 }
 
-// Pop takes the next key; there is one.
+// Pop takes the next key. The queue must not be empty.
 func (l *lanes[T]) Pop() T {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pops++
 	lane := &l.live
-	if lane.Len() == 0 || l.backlog.Len() > 0 && l.pops%backlogTurn == 0 {
+	if lane.Len() == 0 || l.backlog.Len() > 0 && l.pops%backlogEvery == 0 {
 		lane = &l.backlog
 	}
 	key := lane.Remove(lane.Front()).(T)
@@ -129,7 +128,7 @@ func (l *lanes[T]) Pop() T {
 	return key
 }
 
-// Len is how many keys wait.
+// Len returns how many keys wait.
 func (l *lanes[T]) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -65,8 +65,8 @@ func TestBacklogNeverStandsStill(t *testing.T) {
 		for i := range 100 {
 			q.Live(i)
 		}
-		if at := slices.Index(drain(q, 101), -1); at != backlogTurn-1 {
-			t.Errorf("the backlog's key came at place %d; want %d", at, backlogTurn-1)
+		if at := slices.Index(drain(q, 101), -1); at != backlogEvery-1 {
+			t.Errorf("the backlog's key came at place %d; want %d", at, backlogEvery-1)
 		}
 	})
 }

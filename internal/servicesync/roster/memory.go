@@ -17,14 +17,14 @@ type memory struct {
 	duration time.Duration
 }
 
-// peering returns what the model can know of a peer from the memory alone.
-func (m memory) peering() clusterset.Peering {
-	return clusterset.Peering{Heard: m.heard, Duration: m.duration}
+// peerState returns what the model can know of a peer from the memory alone.
+func (m memory) peerState() clusterset.PeerState {
+	return clusterset.PeerState{Heard: m.heard, Duration: m.duration}
 }
 
-// recall makes a memory of what an earlier process wrote about a peer, for a process that
-// begins to read at began. While no process ran, the peer may have been alive unheard. So
-// a peer that was not expired gets time to be heard.
+// recall makes a memory from the status that an earlier process wrote about a peer, for a
+// process that begins to read at began. While no process ran, the peer may have been alive
+// without being heard, so a peer that was not expired gets some time to be heard.
 func recall(s v1alpha1.PeerStatus, began time.Time) memory {
 	switch {
 	case s.Heard == nil && s.State == string(clusterset.Expired):
@@ -42,11 +42,11 @@ func recall(s v1alpha1.PeerStatus, began time.Time) memory {
 	return m
 }
 
-// unknown is the state, for people, of a peer that was never reached and is assumed to be
-// alive for a while.
+// unknown is the state that people see for a peer that was never reached, and that is
+// assumed to be alive for a while.
 const unknown = "Unknown"
 
-// state returns the word for a peer's state that people are told.
+// state returns a peer's state in the word that people see.
 func (m memory) state(health clusterset.Health) string {
 	if !m.read && health != clusterset.Expired {
 		return unknown
@@ -54,7 +54,7 @@ func (m memory) state(health clusterset.Health) string {
 	return string(health)
 }
 
-// statusOf writes a memory down; recall reads it back.
+// statusOf returns a memory as a status, which recall reads back.
 func statusOf(id clusterset.ID, m memory, health clusterset.Health) v1alpha1.PeerStatus {
 	status := v1alpha1.PeerStatus{Cluster: string(id), State: m.state(health), DurationSeconds: int32(m.duration.Seconds())}
 	if m.read {

@@ -19,39 +19,40 @@ import (
 	"github.com/xbernetes/xbernetes/internal/servicesync/peers"
 )
 
-// turnDelay is how long follow waits after a change, to take several changes as one.
-const turnDelay = 100 * time.Millisecond
+// followDelay is how long follow waits after a change, so that it handles several changes
+// together.
+const followDelay = 100 * time.Millisecond
 
 // Peer reads what one other cluster publishes. It has its own goroutines, connections
 // and waits, so that a slow peer delays no other.
 type Peer struct {
 	id          clusterset.ID
 	own         clusterset.ID // the cluster that reads it
-	origin      string        // where it was found, for people
+	origin      string        // where the peer was found, for people
 	fingerprint string        // of its config
 	namespace   string        // of its publications
 	log         *slog.Logger
 
-	services *access.View[*v1alpha1.PublishedService]
-	slices   *access.View[*v1alpha1.PublishedSlice]
-	leases   *access.View[*v1alpha1.ClusterLease]
+	services *access.Informer[*v1alpha1.PublishedService]
+	slices   *access.Informer[*v1alpha1.PublishedSlice]
+	leases   *access.Informer[*v1alpha1.ClusterLease]
 	roll     roll          // the names of services
 	nudged   chan struct{} // wakes follow
-	// turned is called by follow when the standing has changed.
-	turned func(before, now standing)
+	// standingChanged is called by follow when the standing has changed.
+	standingChanged func(before, now standing)
 
 	mu     sync.Mutex
 	memory memory
-	faults map[string]string // by what is read: why reading it fails, for people
+	faults map[string]string // by the kind of object: why reading it fails, for people
 	said   string            // the fault that was logged last
-	last   standing          // the standing that turned was called with last
-	// passed are standings that decisions were made on since then.
+	last   standing          // the newest standing that standingChanged was called with
+	// passed are other standings that decisions were made on since that call.
 	// Invariant: last is not in it.
 	passed map[standing]bool
 }
 
-// standing is what holds for all Services of a peer. Whenever it changes, Services that
-// were decided on the standing before are decided again.
+// standing is what holds for all Services of a peer. When it changes, Services that were
+// decided on the old standing are decided again.
 type standing struct {
 	health    clusterset.Health
 	synced    bool
@@ -59,17 +60,17 @@ type standing struct {
 	reads     bool
 }
 
-// newPeer makes the views of a peer. Nothing is read before run.
+// newPeer makes the informers of a peer. Nothing is read before run.
 func (r *Roster) newPeer(id clusterset.ID, found peers.Peer, a *access.API, m memory) (*Peer, error) {
 	p := &Peer{
 		id: id, own: r.Own, origin: found.Origin, fingerprint: found.Fingerprint, namespace: found.Namespace, memory: m,
 		log: r.Log.With("peer", string(id)), faults: make(map[string]string), passed: make(map[standing]bool), nudged: make(chan struct{}, 1),
 	}
-	p.turned = func(before, now standing) { r.turned(p, before, now) }
+	p.standingChanged = func(before, now standing) { r.standingChanged(p, before, now) }
 	namespace, changed := found.Namespace, r.Events.Changed
 	labels := v1alpha1.LabelCluster + "=" + string(id)
 	var err error
-	if p.services, err = access.NewView(a, &v1alpha1.PublishedService{}, access.ViewOptions[*v1alpha1.PublishedService]{
+	if p.services, err = access.NewInformer(a, &v1alpha1.PublishedService{}, access.InformerOptions[*v1alpha1.PublishedService]{
 		Namespace: namespace, Labels: labels, Asked: p.asked("services"),
 		Service: func(s *v1alpha1.PublishedService) []types.NamespacedName {
 			return p.trusted(s.Spec.Cluster, s.Spec.Service)
@@ -89,7 +90,7 @@ func (r *Roster) newPeer(id clusterset.ID, found peers.Peer, a *access.API, m me
 	}); err != nil {
 		return nil, err
 	}
-	if p.slices, err = access.NewView(a, &v1alpha1.PublishedSlice{}, access.ViewOptions[*v1alpha1.PublishedSlice]{
+	if p.slices, err = access.NewInformer(a, &v1alpha1.PublishedSlice{}, access.InformerOptions[*v1alpha1.PublishedSlice]{
 		Namespace: namespace, Labels: labels, Asked: p.asked("slices"),
 		Service: func(s *v1alpha1.PublishedSlice) []types.NamespacedName {
 			return p.trusted(s.Spec.Cluster, s.Spec.Service)
@@ -101,15 +102,15 @@ func (r *Roster) newPeer(id clusterset.ID, found peers.Peer, a *access.API, m me
 	}); err != nil {
 		return nil, err
 	}
-	p.leases, err = access.NewView(a, &v1alpha1.ClusterLease{}, access.ViewOptions[*v1alpha1.ClusterLease]{
+	p.leases, err = access.NewInformer(a, &v1alpha1.ClusterLease{}, access.InformerOptions[*v1alpha1.ClusterLease]{
 		Namespace: namespace, Asked: p.asked("leases"),
 		Changed: func(l *v1alpha1.ClusterLease, _ bool) { p.hear(l, time.Now()) },
 	})
 	return p, err
 }
 
-// trusted returns the Service that a publication is about; nil if the publication claims
-// to be another cluster's.
+// trusted returns the Service that a publication is about; nil if the publication says that
+// it is another cluster's.
 func (p *Peer) trusted(cluster string, s v1alpha1.ServiceReference) []types.NamespacedName {
 	if cluster != string(p.id) {
 		return nil
@@ -133,19 +134,19 @@ func (p *Peer) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// follow calls turned when the standing changes, because of something read or by time alone.
+// follow calls standingChanged when the standing changes, because of something read or by time alone.
 func (p *Peer) follow(ctx context.Context) {
 	for {
 		now, until := p.standing(time.Now())
-		for _, before := range p.turn(now) {
-			p.turned(before, now)
+		for _, before := range p.replaceStanding(now) {
+			p.standingChanged(before, now)
 		}
 		wait := time.Minute
 		if !until.IsZero() {
-			wait = max(time.Until(until), turnDelay)
+			wait = max(time.Until(until), followDelay)
 		}
 		if !now.synced {
-			wait = min(wait, turnDelay)
+			wait = min(wait, followDelay)
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -154,15 +155,15 @@ func (p *Peer) follow(ctx context.Context) {
 			return
 		case <-p.nudged:
 			timer.Stop()
-			access.Pause(ctx, turnDelay)
+			access.Pause(ctx, followDelay)
 		case <-timer.C:
 		}
 	}
 }
 
-// turn makes now the last standing. It returns the other standings that decisions may
+// replaceStanding makes now the last standing. It returns the other standings that decisions may
 // have been made on since the last turn.
-func (p *Peer) turn(now standing) []standing {
+func (p *Peer) replaceStanding(now standing) []standing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passed[p.last] = true
@@ -173,8 +174,8 @@ func (p *Peer) turn(now standing) []standing {
 	return before
 }
 
-// decided notes the standing that a decision was made on. It may have changed back before
-// follow looks; follow then has those Services decided again all the same.
+// decided notes the standing that a decision was made on. Even if the standing changes
+// back before follow sees it, follow has those Services decided again.
 func (p *Peer) decided(on standing) {
 	p.mu.Lock()
 	odd := on != p.last && !p.passed[on]
@@ -194,7 +195,7 @@ func (p *Peer) nudge() {
 	}
 }
 
-// hear notes a lease that was read.
+// hear notes a lease that was read, and whether it is a sign of life.
 func (p *Peer) hear(l *v1alpha1.ClusterLease, now time.Time) {
 	if l.Name != string(p.id) {
 		if p.lease() == nil {
@@ -232,7 +233,7 @@ func (p *Peer) asked(what string) func(error) {
 // mostSaid is the greatest length of a fault in the log and in the lease.
 const mostSaid = 500
 
-// fail notes why a part of the peer cannot be read; "" if it can. News is logged.
+// fail notes why a part of the peer cannot be read; "" if it can. It logs only changes.
 func (p *Peer) fail(part, why string) {
 	if len(why) > mostSaid { // it may quote what the peer sent
 		why = strings.ToValidUTF8(why[:mostSaid], "") + "…"
@@ -278,20 +279,20 @@ func (p *Peer) synced() bool {
 	return p.services.Synced() && p.slices.Synced() && p.leases.Synced()
 }
 
-// peering returns what the model needs to know of the peer as a whole.
-func (p *Peer) peering() clusterset.Peering {
+// peerState returns what the model needs to know of the peer as a whole.
+func (p *Peer) peerState() clusterset.PeerState {
 	p.mu.Lock()
 	m := p.memory
 	p.mu.Unlock()
 	n, _ := p.roll.count("")
-	return clusterset.Peering{
+	return clusterset.PeerState{
 		Lease: p.lease(), Heard: m.heard, Duration: m.duration,
 		Synced: p.synced(), Services: n,
 	}
 }
 
 // countedWithout returns the number of Services seen of the peer, for a Service that the
-// view lacks. It returns -1 while the roll still counts that Service: the number would
+// informer lacks. It returns -1 while the roll still counts that Service: the number would
 // then be one too many, and could confirm that nothing is missing.
 func (p *Peer) countedWithout(key types.NamespacedName) int {
 	n, has := p.roll.count(p.namespace + "/" + clusterset.PublicationName(key))
@@ -330,16 +331,16 @@ func (p *Peer) Publishes(key types.NamespacedName, slice string) bool {
 
 // standing returns the standing at now, and when it changes if nothing is heard until then.
 func (p *Peer) standing(now time.Time) (standing, time.Time) {
-	peering := p.peering()
-	_, until := peering.Health(now)
-	return standingOf(peering.Peer(p.own, now, clusterset.Published{})), until
+	peerState := p.peerState()
+	_, until := peerState.Health(now)
+	return standingOf(peerState.Peer(p.own, now, clusterset.Published{})), until
 }
 
 func standingOf(p clusterset.Peer) standing {
 	return standing{p.Health, p.Synced, p.Confirmed, p.Reads}
 }
 
-// state returns the word for the peer's state that people are told.
+// state returns the peer's state in the word that people see.
 func (p *Peer) state(health clusterset.Health) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -349,7 +350,7 @@ func (p *Peer) state(health clusterset.Health) string {
 // status returns what the own lease says of the peer, for people and for the process
 // that reads the peer next.
 func (p *Peer) status(now time.Time) v1alpha1.PeerStatus {
-	health, _ := p.peering().Health(now)
+	health, _ := p.peerState().Health(now)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := statusOf(p.id, p.memory, health)

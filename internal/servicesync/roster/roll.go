@@ -2,8 +2,8 @@ package roster
 
 import "sync"
 
-// roll is the set of names of a peer's publications, kept by the view's handlers. They
-// run after the view has changed, so that the roll is never ahead of the view.
+// roll is the set of names of a peer's publications, kept by the informer's handlers. They
+// run after the informer has changed, so that the roll is never ahead of the informer.
 type roll struct {
 	mu    sync.Mutex
 	names map[string]bool // NAMESPACE/NAME; guarded by mu

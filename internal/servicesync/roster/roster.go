@@ -1,5 +1,6 @@
-// Package roster reads the peers of a cluster, each by itself, and remembers those that
-// it no longer reads. It never writes to a peer, and decides nothing about a Service.
+// Package roster reads the peers of a cluster, each independently of the others, and
+// remembers the peers that it no longer reads. It never writes to a peer, and decides
+// nothing about a Service.
 package roster
 
 import (
@@ -22,11 +23,11 @@ import (
 
 // Config says which peers are read, and how.
 type Config struct {
-	Own       clusterset.ID // a peer of this name is the cluster itself, and not read
+	Own       clusterset.ID // a peer of this name is the cluster itself, and is not read
 	Source    peers.Source
 	Pace      access.Pace
 	Agent     string // the user agent of clients
-	Namespace string // where peers publish that state no other namespace
+	Namespace string // where a peer publishes if its Namespace is empty
 	Forgotten map[clusterset.ID]bool
 	Events    Events
 	Log       *slog.Logger
@@ -37,10 +38,10 @@ type Events struct {
 	// Changed: what a peer publishes of a Service has changed; initial says that it
 	// came with a first list.
 	Changed func(k types.NamespacedName, id clusterset.ID, initial bool)
-	// Turned: something that holds for all Services of a peer has changed.
-	Turned func(p *Peer)
-	// Confirmed: the peer is now known, or no longer known, to publish all that it
-	// counts. That changes decisions only about Services that the peer lacks.
+	// StandingChanged: something that holds for all Services of a peer has changed.
+	StandingChanged func(p *Peer)
+	// Confirmed: the peer is now known, or no longer known, to have no publication
+	// that was not seen. That changes decisions only about Services that the peer lacks.
 	Confirmed func(p *Peer)
 	// Stopped: a peer is no longer read; gone says that no source names it any more.
 	Stopped func(id clusterset.ID, gone bool)
@@ -59,9 +60,9 @@ type Roster struct {
 	// memory is what is known of peers that were read once. While a peer is read, its
 	// own memory is newer.
 	memory map[clusterset.ID]memory
-	faulty map[string]peers.Peer // by origin: what should name a peer and cannot be used
-	// recalled are the peers that an earlier process read. They are named as read until
-	// all sources have been read: a peer may still come.
+	faulty map[string]peers.Peer // by origin: entries of the source that cannot be used
+	// recalled are the peers that an earlier process read. They are reported as read
+	// until all sources have been read, because a source may still name them.
 	recalled []string
 }
 
@@ -80,13 +81,13 @@ func New(c Config) *Roster {
 	}
 }
 
-// Recall takes over what an earlier process wrote of its peers in the own lease.
+// Recall reads what an earlier process wrote about its peers in the own lease.
 func (r *Roster) Recall(lease *v1alpha1.ClusterLease, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.recalled = lease.Spec.Peers
 	for _, p := range lease.Status.Peers {
-		if p.State != "" { // else the status is of something that names no peer
+		if p.State != "" { // "": the status is of an entry that names no peer
 			r.memory[clusterset.ID(p.Cluster)] = recall(p, now)
 		}
 	}
@@ -99,8 +100,8 @@ func (r *Roster) Run(ctx context.Context) error {
 	return err
 }
 
-// endPatience is how long the end of a reading is waited for. A credential plugin that
-// hangs cannot be stopped.
+// endPatience is how long end waits for a reading to end. A credential plugin that hangs
+// cannot be stopped.
 const endPatience = 2 * time.Second
 
 // end stops readings and waits until they are over, for at most endPatience. A reading
@@ -118,9 +119,9 @@ func (r *Roster) end(all ...*reading) {
 		case <-patience.Done():
 		}
 		select {
-		case <-p.over: // it ended while another was waited for
+		case <-p.over: // this reading ended while end waited for another
 		default:
-			r.Log.Warn("a peer's client does not end, and is left to itself; does a credential plugin hang?", "peer", p.id, "origin", p.origin)
+			r.Log.Warn("a peer's client does not stop, and is left running; does a credential plugin hang?", "peer", p.id, "origin", p.origin)
 		}
 	}
 }
@@ -152,8 +153,8 @@ func (r *Roster) set(ctx context.Context, found []peers.Peer) {
 	}
 }
 
-// sort tells usable peers from faulty ones, by name and by origin, and logs new faults.
-// A peer with a fault and an older config is both.
+// sort separates usable peers, by name, from faulty ones, by origin, and logs new faults.
+// A peer with a fault and an older Config is in both.
 func (r *Roster) sort(found []peers.Peer) (usable map[clusterset.ID]peers.Peer, faulty map[string]peers.Peer) {
 	usable, faulty = make(map[clusterset.ID]peers.Peer), make(map[string]peers.Peer)
 	for _, p := range found {
@@ -170,7 +171,7 @@ func (r *Roster) sort(found []peers.Peer) (usable map[clusterset.ID]peers.Peer, 
 			was, known := r.faulty[p.Origin]
 			r.mu.Unlock()
 			if !known || was.Err.Error() != p.Err.Error() {
-				r.Log.Warn("what should name a peer cannot be used; the others are not affected", "peer", p.Name, "origin", p.Origin, "reason", p.Err)
+				r.Log.Warn("an entry of the peers cannot be used; the others are not affected", "peer", p.Name, "origin", p.Origin, "reason", p.Err)
 			}
 		}
 		if p.Config != nil {
@@ -199,7 +200,7 @@ func (r *Roster) start(ctx context.Context, id clusterset.ID, found peers.Peer) 
 	}()
 }
 
-// open makes the clients and views of a peer.
+// open makes the clients and informers of a peer.
 func (r *Roster) open(id clusterset.ID, found peers.Peer) (*Peer, error) {
 	a, err := access.New(found.Config, r.Pace, r.Agent)
 	if err != nil {
@@ -217,8 +218,8 @@ func (r *Roster) open(id clusterset.ID, found peers.Peer) (*Peer, error) {
 	return r.newPeer(id, found, a, m)
 }
 
-// stop stops reading a peer. What came from it stays in use until the lease that was
-// last read of it expires.
+// stop stops reading a peer. The peer's endpoints stay in use until the last lease that
+// was read of it expires.
 func (r *Roster) stop(p *reading, gone bool) {
 	r.end(p)
 	p.mu.Lock()
@@ -229,13 +230,13 @@ func (r *Roster) stop(p *reading, gone bool) {
 	r.memory[p.id] = m
 	r.mu.Unlock()
 	if gone {
-		r.Log.Info("peer is no longer read; what came from it stays until its lease runs out", "peer", p.id, "origin", p.origin)
+		r.Log.Info("peer is no longer read; its endpoints stay in use until its lease expires", "peer", p.id, "origin", p.origin)
 	}
 	r.Events.Stopped(p.id, gone)
 }
 
-// turned tells what changed for a peer as a whole, unless it is no longer read.
-func (r *Roster) turned(p *Peer, before, now standing) {
+// standingChanged reports a change of a peer as a whole, unless the peer is no longer read.
+func (r *Roster) standingChanged(p *Peer, before, now standing) {
 	if now := r.get(p.id); now == nil || now.Peer != p {
 		return
 	}
@@ -244,7 +245,7 @@ func (r *Roster) turned(p *Peer, before, now standing) {
 	}
 	before.confirmed = now.confirmed
 	if before != now {
-		r.Events.Turned(p)
+		r.Events.StandingChanged(p)
 	} else {
 		r.Events.Confirmed(p)
 	}

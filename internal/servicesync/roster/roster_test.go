@@ -42,7 +42,7 @@ func TestRecall(t *testing.T) {
 		m := recall(v1alpha1.PeerStatus{
 			Cluster: "b", Heard: &metav1.MicroTime{Time: began.Add(-test.heard)}, DurationSeconds: int32(lease.Seconds()), State: string(test.state),
 		}, began)
-		got, _ := clusterset.Peering{Heard: m.heard, Duration: m.duration}.Health(began.Add(test.after))
+		got, _ := clusterset.PeerState{Heard: m.heard, Duration: m.duration}.Health(began.Add(test.after))
 		if got != test.want {
 			t.Errorf("%s: %s; want %s", test.name, got, test.want)
 		}
@@ -50,7 +50,7 @@ func TestRecall(t *testing.T) {
 	// What was never reached is no sooner given up, and no later, by a restart.
 	for state, want := range map[string]clusterset.Health{unknown: clusterset.Live, string(clusterset.Expired): clusterset.Expired} {
 		m := recall(v1alpha1.PeerStatus{Cluster: "b", State: state}, began)
-		got, _ := m.peering().Health(began)
+		got, _ := m.peerState().Health(began)
 		if said := statusOf("b", m, got); got != want || said.State != state || said.Heard != nil {
 			t.Errorf("never reached and %s, it is %s and said to be %+v; want %s", state, got, said, want)
 		}
@@ -72,7 +72,7 @@ func TestPeerSpeaksForItself(t *testing.T) {
 // quiet returns a roster of a cluster that logs nothing and tells nobody.
 func quiet(own clusterset.ID) *Roster {
 	return New(Config{Own: own, Log: slog.New(slog.DiscardHandler), Events: Events{
-		Changed: func(types.NamespacedName, clusterset.ID, bool) {}, Turned: func(*Peer) {}, Confirmed: func(*Peer) {},
+		Changed: func(types.NamespacedName, clusterset.ID, bool) {}, StandingChanged: func(*Peer) {}, Confirmed: func(*Peer) {},
 	}})
 }
 
@@ -121,7 +121,7 @@ type answers func(*http.Request) (*http.Response, error)
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
 
-// A Service that the view lacks already, and that the roll still counts, is not confirmed
+// A Service that the informer lacks already, and that the roll still counts, is not confirmed
 // to be gone.
 func TestCountThatLagsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestCountThatLagsBehind(t *testing.T) {
 		p.roll.set("sync/"+clusterset.PublicationName(other), false)
 		p.roll.set("sync/"+clusterset.PublicationName(web), true)
 		if confirmed() {
-			t.Error("the roll counts a Service that the view lacks, and it is confirmed to be gone")
+			t.Error("the roll counts a Service that the informer lacks, and it is confirmed to be gone")
 		}
 	})
 }

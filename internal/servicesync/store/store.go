@@ -51,13 +51,13 @@ func (s *storePeers) Run(ctx context.Context, found func([]peers.Peer)) error {
 		default:
 		}
 	}
-	leases, err := access.NewView(s.api, &v1alpha1.ClusterLease{}, access.ViewOptions[*v1alpha1.ClusterLease]{
+	leases, err := access.NewInformer(s.api, &v1alpha1.ClusterLease{}, access.InformerOptions[*v1alpha1.ClusterLease]{
 		Changed: func(*v1alpha1.ClusterLease, bool) { nudge() }, Asked: asked,
 	})
 	if err != nil {
 		return err
 	}
-	spaces, err := access.NewView(s.api, &corev1.Namespace{}, access.ViewOptions[*corev1.Namespace]{
+	spaces, err := access.NewInformer(s.api, &corev1.Namespace{}, access.InformerOptions[*corev1.Namespace]{
 		Labels: v1alpha1.LabelCluster, Changed: func(*corev1.Namespace, bool) { nudge() }, Asked: asked,
 	})
 	if err != nil {

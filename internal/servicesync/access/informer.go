@@ -21,15 +21,15 @@ import (
 // byService names the index of objects by the Service that they belong to.
 const byService = "service"
 
-// View is a cache of the objects of one kind in one API, kept up to date by a watch.
+// Informer is a cache of the objects of one kind in one API, kept up to date by a watch.
 // Objects that it returns are shared: the caller must not change them.
-type View[T plan.Object] struct {
+type Informer[T plan.Object] struct {
 	informer cache.SharedIndexInformer
-	told     cache.ResourceEventHandlerRegistration // of ViewOptions.Changed; nil if that is nil
+	told     cache.ResourceEventHandlerRegistration // of InformerOptions.Changed; nil if there is no such function
 }
 
-// ViewOptions says what a view reads and whom it tells.
-type ViewOptions[T plan.Object] struct {
+// InformerOptions says what an informer reads, and which functions it calls.
+type InformerOptions[T plan.Object] struct {
 	Namespace string // "" is all
 	Labels    string // selector; "" is any
 	// Service returns the Services that an object belongs to, for Of.
@@ -45,8 +45,8 @@ type ViewOptions[T plan.Object] struct {
 	Asked func(error)
 }
 
-// NewView makes a view of objects of example's type. It reads nothing before Run.
-func NewView[T plan.Object](a *API, example T, o ViewOptions[T]) (*View[T], error) {
+// NewInformer makes an informer of objects of example's type. It reads nothing before Run.
+func NewInformer[T plan.Object](a *API, example T, o InformerOptions[T]) (*Informer[T], error) {
 	client, resource, err := a.Resource(example)
 	if err != nil {
 		return nil, err
@@ -82,21 +82,21 @@ func NewView[T plan.Object](a *API, example T, o ViewOptions[T]) (*View[T], erro
 	}); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", resource, err)
 	}
-	// Asked is told of failures already; the default handler would log them again.
+	// Asked has the failures already; the default handler would log them a second time.
 	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", resource, err)
 	}
-	v := &View[T]{informer: informer}
+	in := &Informer[T]{informer: informer}
 	if o.Changed != nil {
-		if v.told, err = informer.AddEventHandler(handler(o.Changed)); err != nil {
+		if in.told, err = informer.AddEventHandler(handler(o.Changed)); err != nil {
 			return nil, fmt.Errorf("watch %s: %w", resource, err)
 		}
 	}
-	return v, nil
+	return in, nil
 }
 
-// atOnce reads the first list in one response rather than as a stream of objects, and
-// no less fresh. In JSON, each object of a stream would be parsed four times.
+// atOnce reads the first list in one response, just as fresh as a stream of objects. In
+// JSON, each object of a stream would be parsed four times.
 type atOnce struct{ *cache.ListWatch }
 
 // ListWithContext asks for the latest state. An informer by itself accepts what the API
@@ -138,15 +138,15 @@ func listen(lw *cache.ListWatch, asked func(error)) *cache.ListWatch {
 	}
 }
 
-// Follow calls do with the name, NAMESPACE/NAME, of each object that comes (there) or
-// goes. It is called after the view shows that.
-func (v *View[T]) Follow(do func(name string, there bool)) error {
+// Follow calls do with the name, NAMESPACE/NAME, of each object that appears (there is
+// true) or disappears. It calls do after the informer shows the change.
+func (in *Informer[T]) Follow(do func(name string, there bool)) error {
 	tell := func(obj any, there bool) {
 		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil { // every object has a name
 			do(name, there)
 		}
 	}
-	_, err := v.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := in.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { tell(obj, true) },
 		DeleteFunc: func(obj any) { tell(obj, false) },
 	})
@@ -174,21 +174,21 @@ func handler[T plan.Object](changed func(T, bool)) cache.ResourceEventHandler {
 }
 
 // Run reads and watches until ctx ends.
-func (v *View[T]) Run(ctx context.Context) { v.informer.RunWithContext(ctx) }
+func (in *Informer[T]) Run(ctx context.Context) { in.informer.RunWithContext(ctx) }
 
 // Synced reports whether the first list is complete and Changed was called with all of it.
-func (v *View[T]) Synced() bool {
-	return v.informer.HasSynced() && (v.told == nil || v.told.HasSynced())
+func (in *Informer[T]) Synced() bool {
+	return in.informer.HasSynced() && (in.told == nil || in.told.HasSynced())
 }
 
 // Get returns the object of that name, or nil.
-func (v *View[T]) Get(namespace, name string) T {
+func (in *Informer[T]) Get(namespace, name string) T {
 	var none T
 	key := name
 	if namespace != "" {
 		key = namespace + "/" + name
 	}
-	obj, ok, err := v.informer.GetStore().GetByKey(key)
+	obj, ok, err := in.informer.GetStore().GetByKey(key)
 	if err != nil || !ok {
 		return none
 	}
@@ -196,10 +196,10 @@ func (v *View[T]) Get(namespace, name string) T {
 }
 
 // Of returns the objects that belong to a Service.
-func (v *View[T]) Of(service types.NamespacedName) []T {
-	found, err := v.informer.GetIndexer().ByIndex(byService, service.String())
+func (in *Informer[T]) Of(service types.NamespacedName) []T {
+	found, err := in.informer.GetIndexer().ByIndex(byService, service.String())
 	if err != nil {
-		return nil // the index is missing only if ViewOptions.Service was nil
+		return nil // the index is missing only if InformerOptions.Service was nil
 	}
 	all := make([]T, len(found))
 	for i, obj := range found {
@@ -209,20 +209,20 @@ func (v *View[T]) Of(service types.NamespacedName) []T {
 }
 
 // Each calls do for every object.
-func (v *View[T]) Each(do func(T)) {
-	for _, obj := range v.informer.GetStore().List() {
+func (in *Informer[T]) Each(do func(T)) {
+	for _, obj := range in.informer.GetStore().List() {
 		do(obj.(T))
 	}
 }
 
 // Len returns the number of objects.
-func (v *View[T]) Len() int {
-	return len(v.informer.GetStore().ListKeys())
+func (in *Informer[T]) Len() int {
+	return len(in.informer.GetStore().ListKeys())
 }
 
-// Shows reports whether the view has an object at the version that was written, or newer.
-func (v *View[T]) Shows(written T) bool {
-	now := v.Get(written.GetNamespace(), written.GetName())
+// Shows reports whether the informer has an object at the version that was written, or newer.
+func (in *Informer[T]) Shows(written T) bool {
+	now := in.Get(written.GetNamespace(), written.GetName())
 	if any(now) == any(*new(T)) {
 		return false
 	}
@@ -230,8 +230,8 @@ func (v *View[T]) Shows(written T) bool {
 	return err != nil || order >= 0
 }
 
-// Lacks reports whether an object that was deleted is gone from the view.
-func (v *View[T]) Lacks(deleted T) bool {
-	now := v.Get(deleted.GetNamespace(), deleted.GetName())
+// Lacks reports whether an object that was deleted is gone from the informer.
+func (in *Informer[T]) Lacks(deleted T) bool {
+	now := in.Get(deleted.GetNamespace(), deleted.GetName())
 	return any(now) == any(*new(T)) || now.GetUID() != deleted.GetUID() || now.GetDeletionTimestamp() != nil
 }

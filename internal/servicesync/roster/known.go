@@ -19,68 +19,69 @@ func (r *Roster) Each(do func(types.NamespacedName)) {
 	}
 }
 
-// AnyPublishes reports whether a peer that is read publishes a Service in a way that
-// satisfies so.
+// AnyPublishes reports whether a peer that is read has a publication of a Service for which
+// so is true.
 func (r *Roster) AnyPublishes(k types.NamespacedName, so func(*v1alpha1.PublishedService) bool) bool {
 	return slices.ContainsFunc(r.all(), func(p *reading) bool { return slices.ContainsFunc(p.services.Of(k), so) })
 }
 
-// Peers returns what every known peer says of a Service at now: of the peers that are
-// read, that are remembered, and that are to be forgotten.
+// Peers returns every known peer as it stands to a Service at now: the peers that are read,
+// those that are remembered, and those that are to be forgotten.
 func (r *Roster) Peers(k types.NamespacedName, now time.Time) map[clusterset.ID]clusterset.Peer {
 	all := make(map[clusterset.ID]clusterset.Peer)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id := range r.Forgotten {
-		all[id] = clusterset.Peering{Heard: now, Forgotten: true}.Peer(r.Own, now, clusterset.Published{})
+		all[id] = clusterset.PeerState{Heard: now, Forgotten: true}.Peer(r.Own, now, clusterset.Published{})
 	}
 	for id, m := range r.memory {
-		peering := m.peering()
-		peering.Forgotten = r.Forgotten[id]
-		all[id] = peering.Peer(r.Own, now, clusterset.Published{})
+		peerState := m.peerState()
+		peerState.Forgotten = r.Forgotten[id]
+		all[id] = peerState.Peer(r.Own, now, clusterset.Published{})
 	}
 	for id, p := range r.reading {
-		peering := p.peering()
-		peering.Forgotten = r.Forgotten[id]
+		peerState := p.peerState()
+		peerState.Forgotten = r.Forgotten[id]
 		published := clusterset.Published{}
-		if peering.Synced {
-			// It is read after the lease, so that it has all that the lease counts.
+		if peerState.Synced {
+			// The publication is read after the lease, so that all publications are
+			// here that the lease counts.
 			published = p.published(k)
 			if published.Service == nil {
-				peering.Services = p.countedWithout(k)
+				peerState.Services = p.countedWithout(k)
 			}
 		}
-		all[id] = peering.Peer(r.Own, now, published)
+		all[id] = peerState.Peer(r.Own, now, published)
 		p.decided(standingOf(all[id]))
 	}
 	return all
 }
 
-// NextTurn returns when the health of a remembered peer changes next by time alone; zero
-// if never. A peer that is read tells by itself.
-func (r *Roster) NextTurn(now time.Time) (next time.Time) {
+// NextHealthChange returns when the health of a remembered peer changes next by time alone;
+// zero: never. A peer that is read reports its changes itself.
+func (r *Roster) NextHealthChange(now time.Time) (next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, m := range r.memory {
 		if r.reading[id] != nil {
 			continue
 		}
-		if _, until := m.peering().Health(now); next.IsZero() || !until.IsZero() && until.Before(next) {
+		if _, until := m.peerState().Health(now); next.IsZero() || !until.IsZero() && until.Before(next) {
 			next = until
 		}
 	}
 	return next
 }
 
-// Statuses returns what the own lease says of peers, sorted by name: of those that are
-// read, of those that are remembered and not to be forgotten, and of what should name a
-// peer and cannot be used.
+// Statuses returns the status of each peer for the own lease, sorted by name: of the peers
+// that are read, of those that are remembered and not to be forgotten, and of entries that
+// cannot be used.
 func (r *Roster) Statuses(now time.Time) []v1alpha1.PeerStatus {
 	all := make(map[string]v1alpha1.PeerStatus)
 	r.mu.Lock()
 	for id, m := range r.memory {
 		if r.reading[id] == nil && !r.Forgotten[id] {
-			health, _ := m.peering().Health(now)
+			health, _ := m.peerState().Health(now)
 			all[string(id)] = statusOf(id, m, health)
 		}
 	}
@@ -115,7 +116,7 @@ func (r *Roster) Leases() (all []*v1alpha1.ClusterLease) {
 	return all
 }
 
-// Gauge is what is measured of a peer that is read.
+// Gauge holds the metrics of a peer that is read.
 type Gauge struct {
 	Peer     string
 	State    string    // one of States
@@ -129,9 +130,9 @@ var States = []string{unknown, string(clusterset.Live), string(clusterset.Stale)
 // Gauges measures the peers that are read.
 func (r *Roster) Gauges(now time.Time) (all []Gauge) {
 	for _, p := range r.all() {
-		peering := p.peering()
-		health, _ := peering.Health(now)
-		all = append(all, Gauge{string(p.id), p.state(health), peering.Heard, peering.Services})
+		peerState := p.peerState()
+		health, _ := peerState.Health(now)
+		all = append(all, Gauge{string(p.id), p.state(health), peerState.Heard, peerState.Services})
 	}
 	return all
 }
