@@ -22,6 +22,9 @@ import (
 
 // What calls fail with. After all but ErrOpen and ErrRemoved, nothing was changed.
 var (
+	// ErrInvalid: there can be no such name, spec, operation or region, whatever the regions
+	// have. The errors that are this one have messages of their own.
+	ErrInvalid = errors.New("it cannot be asked for")
 	// ErrTaken: the name has an owner already.
 	ErrTaken = errors.New("it exists already")
 	// ErrAbsent: there is nothing of that name.
@@ -44,6 +47,12 @@ var (
 	// asking again with the same operation ID tells, or goes on.
 	ErrOpen = errors.New("the outcome is open")
 )
+
+// invalid is an ErrInvalid.
+type invalid struct{ error }
+
+func (invalid) Is(target error) bool { return target == ErrInvalid }
+func (i invalid) Unwrap() error      { return i.error }
 
 // patience is how long a client waits for another's undecided operation on the same name
 // before it takes the other client for dead, and aborts that operation. If the other is
@@ -112,7 +121,7 @@ type Region struct {
 // In returns a region of the configuration.
 func (r *Regions) In(region string) (*Region, error) {
 	if r.config.Regions[region] == nil {
-		return nil, fmt.Errorf("region %q is not among those that are configured", region)
+		return nil, invalid{fmt.Errorf("region %q is not among those that are configured", region)}
 	}
 	return &Region{r, stored.Region(region)}, nil
 }

@@ -111,12 +111,12 @@ func checkName(kind Kind, name string) error {
 	parts := []string{name}
 	if kind == Assignment {
 		if parts = strings.Split(name, "/"); len(parts) != 2 {
-			return fmt.Errorf("%q is no assignment: want SERVICECLUSTER/ACCOUNT", name)
+			return invalid{fmt.Errorf("%q is no assignment: want SERVICECLUSTER/ACCOUNT", name)}
 		}
 	}
 	for _, part := range parts {
 		if wrong := validation.IsDNS1123Label(part); len(wrong) > 0 {
-			return fmt.Errorf("%q cannot be a name: %s", part, wrong[0])
+			return invalid{fmt.Errorf("%q cannot be a name: %s", part, wrong[0])}
 		}
 	}
 	return nil
@@ -184,7 +184,7 @@ func (r *Region) prepare(ctx context.Context, kind Kind, name string, o Options)
 		return op, err
 	}
 	if op.Payload, err = payloadOf(kind, o.Spec); err != nil {
-		return op, fmt.Errorf("%s %s: %w", kind, name, err)
+		return op, invalid{fmt.Errorf("%s %s: %w", kind, name, err)}
 	}
 	if err := r.agree(ctx); err != nil {
 		return op, err
@@ -197,9 +197,11 @@ func (r *Region) prepare(ctx context.Context, kind Kind, name string, o Options)
 			return op, err
 		}
 	}
-	op.ID, err = stored.ParseOpID(o.Operation)
+	if op.ID, err = stored.ParseOpID(o.Operation); err != nil {
+		return op, invalid{err}
+	}
 	r.progress(fmt.Sprintf("operation %s: %s %s, from region %s", o.Operation, kind, name, r.name))
-	return op, err
+	return op, nil
 }
 
 // unused returns an error that names the first assignment of an account or service cluster.

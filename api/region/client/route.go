@@ -60,6 +60,11 @@ func (r *Regions) List(ctx context.Context, kind Kind) ([]Owned, error) {
 	return asked(ctx, r, "", func(ctx context.Context, in *Region) ([]Owned, error) { return in.List(ctx, kind) })
 }
 
+// Near returns an active region that answers: the one that is named, or else another.
+func (r *Regions) Near(ctx context.Context, region string) (*Region, error) {
+	return asked(ctx, r, region, func(_ context.Context, in *Region) (*Region, error) { return in, nil })
+}
+
 // asked asks one active region after another until one answers, beginning with the one named
 // first. Regions that did not answer lately come last.
 func asked[T any](ctx context.Context, r *Regions, first string, ask func(context.Context, *Region) (T, error)) (T, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/door"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
+	"github.com/xbernetes/xbernetes/internal/region/facade/objects"
 )
 
 // Config configures a Facade.
@@ -46,6 +47,7 @@ type Facade struct {
 	regions *client.Regions    // asked with the token of each caller
 	ways    map[string]*way    // to each region, by its name; never changed
 	traffic *traffic.Control   // bounds what callers and regions have under way
+	objects http.Handler       // serves region.xbernetes.io
 	answers *backend.Responder // writes Statuses
 }
 
@@ -64,6 +66,9 @@ func New(cfg Config) (*Facade, error) {
 	f := &Facade{cfg: cfg, ways: map[string]*way{}, answers: backend.NewResponder()}
 	var err error
 	if f.regions, err = client.Open(plain, nil); err != nil {
+		return nil, err
+	}
+	if f.objects, err = objects.New(f.regions); err != nil {
 		return nil, err
 	}
 	if f.traffic, err = traffic.New(traffic.Options{Limits: cfg.Limits, Access: cfg.Access}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -12,7 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/xbernetes/xbernetes/api/region/client"
+	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/call"
+	"github.com/xbernetes/xbernetes/internal/region/facade/objects"
 )
 
 // target is where a path leads.
@@ -93,8 +96,13 @@ func (f *Facade) answer(w http.ResponseWriter, r *http.Request) {
 		f.toRegion(w, r, to.name)
 	case to.kind == "serviceclusters":
 		f.toServiceCluster(w, r, token, to.name)
+	case backend.Impersonates(r.Header) && call.Of(r).Info.IsResourceRequest:
+		f.refuse(w, r, http.StatusForbidden, "regions are asked for names as the caller alone: --as works below /regions/NAME/ and /serviceclusters/NAME/")
+	case objects.Serves(r.URL.Path):
+		address, _, _ := net.SplitHostPort(r.RemoteAddr)
+		f.objects.ServeHTTP(w, r.WithContext(objects.WithCaller(r.Context(), objects.Caller{Token: token, Address: address})))
 	default:
-		f.refuse(w, r, http.StatusNotFound, "the facade serves /regions/NAME/ and /serviceclusters/NAME/")
+		f.refuse(w, r, http.StatusNotFound, "the facade serves /regions/NAME/, /serviceclusters/NAME/ and /apis/region.xbernetes.io/")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -25,7 +26,8 @@ const (
 	sideBySide  = 32        // requests of one Call
 	pageSize    = 250       // objects of a page of a List
 	maxObjects  = 250_000   // of a whole List
-	maxAnswer   = 128 << 20 // bytes of one answer
+	maxList     = 256 << 20 // bytes of a whole List
+	maxObject   = 2 << 20   // bytes of any other answer
 )
 
 // Places are the stores that a client reaches, with the client's own credentials.
@@ -88,8 +90,9 @@ func (p *Places) answer(ctx context.Context, r stored.Request) stored.Answer {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if r.Action == stored.List {
-		return list(ctx, client, r)
+		return list(withAllowance(ctx, maxList), client, r)
 	}
+	ctx = withAllowance(ctx, maxObject)
 	object, err := carryOut(ctx, client, r)
 	if err != nil {
 		return meaning(r, err)
@@ -216,13 +219,34 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
+// allowance is how many bytes a call may still read. A call reads one answer at a time.
+type allowance struct{ left int64 }
+
+type allowanceKey struct{}
+
+func withAllowance(ctx context.Context, bytes int64) context.Context {
+	return context.WithValue(ctx, allowanceKey{}, &allowance{bytes})
+}
+
 // bounded ends answers that are too large to be honest.
 type bounded struct{ next http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := b.next.RoundTrip(r)
-	if err == nil {
-		response.Body = http.MaxBytesReader(nil, response.Body, maxAnswer)
+	if a, ok := r.Context().Value(allowanceKey{}).(*allowance); ok && err == nil {
+		response.Body = &counted{http.MaxBytesReader(nil, response.Body, a.left), a}
 	}
 	return response, err
+}
+
+// counted is a body that uses an allowance up.
+type counted struct {
+	io.ReadCloser
+	allowance *allowance
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.allowance.left -= int64(n)
+	return n, err
 }

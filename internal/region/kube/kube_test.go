@@ -1,9 +1,11 @@
 package kube
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -74,5 +76,29 @@ func TestWhatAnswersMean(t *testing.T) {
 				t.Errorf("the server was asked %d times", n)
 			}
 		})
+	}
+}
+
+// TestAnAnswerIsBounded: what a region sends is not held beyond what an object can have.
+func TestAnAnswerIsBounded(t *testing.T) {
+	claim := bodies[0].(stored.Claim)
+	for payload, want := range map[int]stored.Outcome{maxObject / 2: stored.OK, maxObject: stored.Unknown} {
+		claim.Payload = strings.Repeat("a", payload)
+		text, err := json.Marshal(encode(claim, "7"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(text) // the client may have enough of it
+		}))
+		defer server.Close()
+		places, err := New(map[stored.Place]*rest.Config{"eu": {Host: server.URL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := places.Call(t.Context())(stored.ReadOf("eu", stored.KindClaim, claim.Name()))[0]; got.Outcome != want {
+			t.Errorf("%d bytes are answered with %s, %v; want %s", payload, got.Outcome, got.Err, want)
+		}
 	}
 }

@@ -81,14 +81,20 @@ func (f *Fake) read(w http.ResponseWriter, resource, name string) {
 		f.answer(w, stored.MembershipName, &m.ObjectMeta, m)
 		return
 	}
+	list := &v1alpha1.ClaimList{Items: []v1alpha1.Claim{}}
 	for cluster, home := range f.homes {
 		key := stored.Key{Kind: "ServiceCluster", Name: cluster}
+		c := v1alpha1.Claim{ObjectMeta: metav1.ObjectMeta{Name: key.ClaimName(), ResourceVersion: "1"}, Spec: v1alpha1.ClaimSpec{Key: v1alpha1.Key(key), Phase: "Held",
+			Owner: v1alpha1.Stake{Operation: stored.OpID{Window: 1, Unique: "in" + home}.String(), Home: home, Attempt: 1, Epoch: 1}}}
 		if resource == "claims" && key.ClaimName() == name {
-			c := &v1alpha1.Claim{Spec: v1alpha1.ClaimSpec{Key: v1alpha1.Key(key), Phase: "Held",
-				Owner: v1alpha1.Stake{Operation: stored.OpID{Window: 1, Unique: "a"}.String(), Home: home, Attempt: 1, Epoch: 1}}}
-			f.answer(w, name, &c.ObjectMeta, c)
+			f.answer(w, name, &c.ObjectMeta, &c)
 			return
 		}
+		list.Items = append(list.Items, c)
+	}
+	if resource == "claims" && name == "" {
+		f.answer(w, "", &metav1.ObjectMeta{}, list)
+		return
 	}
 	f.refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, resource, name)
 }
@@ -106,11 +112,14 @@ func (f *Fake) refuse(w http.ResponseWriter, code int32, reason metav1.StatusRea
 		Message: fmt.Sprintf("%s %q: %s", resource, name, reason), Details: &metav1.StatusDetails{Name: name, Group: v1alpha1.GroupName, Kind: resource}})
 }
 
-// Move tells the region that a service cluster has another home.
+// Move tells the region that a service cluster was deleted, and created with another home;
+// "": only deleted.
 func (f *Fake) Move(cluster, home string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.homes[cluster] = home
+	if f.homes[cluster] = home; home == "" {
+		delete(f.homes, cluster)
+	}
 }
 
 // Leave makes the region a member no more.

@@ -20,6 +20,7 @@ import (
 // Server is one xb server with a journal of its own.
 type Server struct {
 	binary, dir, listen string
+	flags               []string // further ones of xb server
 	process             *exec.Cmd
 }
 
@@ -36,14 +37,14 @@ func Binary(t *testing.T) string {
 	return binary
 }
 
-// Start starts a server, which ends with the test.
-func Start(t *testing.T, binary string) *Server {
+// Start starts a server with further flags, which ends with the test.
+func Start(t *testing.T, binary string, flags ...string) *Server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{binary: binary, dir: t.TempDir(), listen: l.Addr().String()}
+	s := &Server{binary: binary, dir: t.TempDir(), listen: l.Addr().String(), flags: flags}
 	l.Close()
 	s.Run(t)
 	t.Cleanup(s.Kill)
@@ -53,8 +54,8 @@ func Start(t *testing.T, binary string) *Server {
 // Run starts the server again after Kill.
 func (s *Server) Run(t *testing.T) {
 	t.Helper()
-	s.process = exec.Command(s.binary, "server", "--journal", "file://"+filepath.Join(s.dir, "journal"),
-		"--data-dir", filepath.Join(s.dir, "data"), "--listen", s.listen)
+	s.process = exec.Command(s.binary, append([]string{"server", "--journal", "file://" + filepath.Join(s.dir, "journal"),
+		"--data-dir", filepath.Join(s.dir, "data"), "--listen", s.listen}, s.flags...)...)
 	if err := s.process.Start(); err != nil {
 		t.Fatal(err)
 	}
