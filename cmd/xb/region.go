@@ -85,7 +85,7 @@ The regions are named in a file:
 The membership is changed in the register. Instead of it, central can name the kubeconfig
 of a central store. All clients must have the same. See docs/regions.md.`,
 	}
-	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionRemoveCommand(), newRegionKubeconfigCommand(), newRegionServeCommand(logs))
+	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionRemoveCommand(), newRegionKubeconfigCommand(), newRegionServeCommand(logs), newRegionAgentCommand(logs))
 	return cmd
 }
 

@@ -51,11 +51,14 @@ var pages = map[string]page{
 		{starts: "xb servicesync", skipped: "needs clusters with pods: test/servicesync has some"},
 		{starts: "export XB_REGIONS", skipped: "is a summary of docs/regions.md, whose blocks are run"},
 	}},
-	"docs/regions.md": {given: "export PATH=$PWD/bin:$PATH", blocks: []block{
+	"docs/regions.md": {given: `export PATH=$PWD/bin:$PATH
+		cp -r "$REPOSITORY/deploy" .`, blocks: []block{
 		{starts: "xb server --data-dir eu", runs: true},
 		{starts: "cat >regions.yaml", runs: true},
 		{starts: "xb servicecluster create", runs: true},
 		{starts: "xb assignment delete", runs: true},
+		{starts: "export KUBECONFIG=$PWD/eu", runs: true},
+		{starts: "xb account create initech", runs: true},
 		{starts: "xb region serve", serves: "Serving at"},
 	}},
 	"docs/server.md": {given: "export PATH=$PWD/bin:$PATH", blocks: []block{

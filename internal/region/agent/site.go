@@ -1,0 +1,237 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/cluster"
+)
+
+const (
+	probeEvery  = 20 * time.Second // a service cluster that can be used
+	probeAgain  = 5 * time.Second  // one that cannot
+	siteWorkers = 4
+	// kubeconfigKey is where a Secret has the kubeconfig.
+	kubeconfigKey = "kubeconfig"
+)
+
+// sites are the service clusters whose home is here. Each has goroutines and a queue of its own,
+// so that a service cluster that is slow or away holds up no other.
+type sites struct {
+	term *term
+	ctx  context.Context //nolint:containedctx // that of the term, in which all sites live
+	all  errgroup.Group
+
+	mu sync.Mutex
+	of map[string]*site
+}
+
+func newSites(ctx context.Context, t *term) *sites {
+	return &sites{term: t, ctx: ctx, of: map[string]*site{}}
+}
+
+// start has a site work for a service cluster, if none does yet, and look at it now.
+func (s *sites) start(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.of[name]; have != nil {
+		have.queue.Add(probe)
+		return
+	}
+	if s.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	made := &site{
+		term: s.term, name: name, end: cancel,
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](between.First, between.Last)),
+	}
+	s.of[name] = made
+	s.all.Go(func() error {
+		made.run(ctx)
+		return nil
+	})
+}
+
+// nudge has the site of a service cluster look at an assignment, if there is such a site.
+func (s *sites) nudge(name, assignment string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.of[name]; have != nil {
+		have.queue.Add(assignment)
+	}
+}
+
+// end ends the work for a service cluster.
+func (s *sites) end(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.of[name]; have != nil {
+		have.end()
+		delete(s.of, name)
+	}
+}
+
+// stop returns once all sites have ended. Their context must be over.
+func (s *sites) stop() { _ = s.all.Wait() }
+
+// probe is the item of a site's queue that means the service cluster itself. No assignment has
+// this name.
+const probe = ""
+
+// site works for one service cluster.
+type site struct {
+	term  *term
+	name  string
+	end   context.CancelFunc
+	queue workqueue.TypedRateLimitingInterface[string]
+
+	mu     sync.Mutex
+	remote *cluster.Cluster // nil: nobody can connect now
+	opened *cluster.Cluster // of the kubeconfig with this sum; it need not be usable
+	sum    [sha256.Size]byte
+}
+
+// run works until ctx ends.
+func (s *site) run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, s.queue.ShutDown)
+	defer stop()
+	s.queue.Add(probe)
+	var g errgroup.Group
+	for range siteWorkers {
+		g.Go(func() error {
+			for s.next(ctx) {
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // they return none
+}
+
+// next works on one item; false: there are no more.
+func (s *site) next(ctx context.Context) bool {
+	item, over := s.queue.Get()
+	if over {
+		return false
+	}
+	defer s.queue.Done(item)
+	soon, cancel := context.WithTimeout(ctx, 2*callTimeout)
+	defer cancel()
+	if item == probe {
+		if err := s.look(soon); err != nil && !isWaiting(err) && ctx.Err() == nil {
+			s.term.log.Warn("a service cluster is looked at again", "servicecluster", s.name, "error", err)
+		}
+		again := probeEvery
+		if s.usable() == nil {
+			again = probeAgain
+		}
+		s.queue.AddAfter(probe, again)
+		return true
+	}
+	remote := s.usable()
+	if err := s.assign(soon, item, remote); err != nil && ctx.Err() == nil {
+		if !isWaiting(err) {
+			s.term.log.Warn("an assignment is tried again", "assignment", item, "error", err)
+		}
+		s.queue.AddRateLimited(item)
+		return true
+	}
+	s.queue.Forget(item)
+	return true
+}
+
+// usable is the connection to the service cluster; nil if nobody can connect now.
+func (s *site) usable() *cluster.Cluster {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.remote
+}
+
+// look finds out how the service cluster is, and says so in its conditions. Once it can be used
+// again, all its assignments are looked at.
+func (s *site) look(ctx context.Context) error {
+	c, err := s.term.api.ServiceClusters.Get(ctx, s.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || !s.term.connects(c) {
+		return err
+	}
+	remote, problem, err := s.connect(ctx, c)
+	if err != nil {
+		return err
+	}
+	if problem == nil {
+		problem = remote.Probe(ctx)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	status := *c.Status.DeepCopy()
+	if problem == nil {
+		set(&status.Conditions, v1alpha1.ConditionReachable, true, "Answers", "its API answers")
+		set(&status.Conditions, v1alpha1.ConditionReady, true, reasonReady, "its API answers, and the kubeconfig has the rights that are needed")
+	} else {
+		remote = nil
+		set(&status.Conditions, v1alpha1.ConditionReachable, problem.Reachable, problem.Reason, problem.Message)
+		set(&status.Conditions, v1alpha1.ConditionReady, false, problem.Reason, problem.Message)
+	}
+	s.mu.Lock()
+	again := (s.remote == nil) != (remote == nil)
+	s.remote = remote
+	s.mu.Unlock()
+	if again {
+		for _, a := range s.term.views.of(s.name) {
+			s.queue.Forget(a)
+			s.queue.Add(a)
+		}
+	}
+	return s.term.saveServiceCluster(ctx, c, status)
+}
+
+// connect reads the service cluster's Secret. A kubeconfig that has not changed keeps its
+// connections.
+func (s *site) connect(ctx context.Context, c *v1alpha1.ServiceCluster) (*cluster.Cluster, *cluster.Problem, error) {
+	ref := c.Spec.KubeconfigSecret
+	no := func(reason, message string, of ...any) (*cluster.Cluster, *cluster.Problem, error) {
+		return nil, &cluster.Problem{Reason: reason, Message: fmt.Sprintf("the Secret %s/%s %s", ref.Namespace, ref.Name, fmt.Sprintf(message, of...))}, nil
+	}
+	secret, err := s.term.api.Kube.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return no("SecretMissing", "is not in region %s", s.term.api.Region)
+	case apierrors.IsForbidden(err):
+		return no("SecretForbidden", "may not be read by this agent: it must be in the namespace of an account that is a Provider")
+	case err != nil:
+		return nil, nil, err
+	case secret.Labels[v1alpha1.LabelServiceCluster] != c.Name:
+		return no("SecretNotLabelled", "does not have the label %s=%s, by which its owner gives it to this service cluster", v1alpha1.LabelServiceCluster, c.Name)
+	case len(secret.Data[kubeconfigKey]) == 0:
+		return no("SecretEmpty", "has no key %s", kubeconfigKey)
+	}
+	sum := sha256.Sum256(secret.Data[kubeconfigKey])
+	s.mu.Lock()
+	opened := s.opened
+	if sum != s.sum {
+		opened = nil
+	}
+	s.mu.Unlock()
+	if opened == nil {
+		if opened, err = cluster.Open(secret.Data[kubeconfigKey]); err != nil {
+			return no("KubeconfigRefused", "%s", err)
+		}
+	}
+	s.mu.Lock()
+	s.opened, s.sum = opened, sum
+	s.mu.Unlock()
+	return opened, nil, nil
+}

@@ -1,0 +1,177 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/local"
+	"github.com/xbernetes/xbernetes/internal/region/stored"
+)
+
+// resync is how often all names are looked at though nothing was noticed.
+const resync = 10 * time.Minute
+
+// byCluster is the index of assignments by their service cluster.
+const byCluster = "cluster"
+
+// views watch the region, and say which names to look at. What is done about a name is decided
+// by what the API answers then, and never by a view.
+type views struct {
+	informers   []cache.SharedIndexInformer
+	assignments cache.SharedIndexInformer
+}
+
+// newViews calls add with each name that something has happened to.
+func newViews(api *local.API, add func(stored.Key)) *views {
+	v := &views{}
+	objects := func(kind string) func(any) []stored.Key {
+		return func(o any) []stored.Key { return []stored.Key{keyOf(kind, o.(metav1.Object).GetName())} }
+	}
+	region := []stored.Key{{Kind: kindRegion}}
+	v.watch(lister(api.Claims), &v1alpha1.Claim{}, add, func(o any) []stored.Key {
+		return []stored.Key{stored.Key(o.(*v1alpha1.Claim).Spec.Key)}
+	})
+	v.watch(lister(api.Accounts), &v1alpha1.Account{}, add, objects(kindAccount))
+	v.watch(lister(api.ServiceClusters), &v1alpha1.ServiceCluster{}, add, objects(kindServiceCluster))
+	v.assignments = v.watch(lister(api.Assignments), &v1alpha1.ServiceClusterAssignment{}, add, objects(kindAssignment))
+	v.watch(lister(api.Regions), &v1alpha1.Region{}, add, func(any) []stored.Key { return region })
+	// While the region is no active member, nothing is decided: then all names are looked at.
+	names := slices.Clone(v.informers)
+	v.watch(lister(api.Memberships), &v1alpha1.Membership{}, add, func(any) []stored.Key {
+		return append(allOf(names), region...)
+	})
+	ofAccount := func(o any) []stored.Key {
+		return []stored.Key{{Kind: kindAccount, Name: o.(metav1.Object).GetLabels()[v1alpha1.LabelAccount]}}
+	}
+	namespaces, bindings := api.Kube.CoreV1().Namespaces(), api.Kube.RbacV1().RoleBindings("")
+	v.watch(labelled(namespaces.List, namespaces.Watch), &corev1.Namespace{}, add, ofAccount)
+	v.watch(labelled(bindings.List, bindings.Watch), &rbacv1.RoleBinding{}, add, ofAccount)
+	return v
+}
+
+// allOf are the names that views of claims and of what is made of them have.
+func allOf(views []cache.SharedIndexInformer) (keys []stored.Key) {
+	for _, v := range views {
+		for _, o := range v.GetStore().List() {
+			switch o := o.(type) {
+			case *v1alpha1.Claim:
+				keys = append(keys, stored.Key(o.Spec.Key))
+			case *v1alpha1.Account:
+				keys = append(keys, keyOf(kindAccount, o.Name))
+			case *v1alpha1.ServiceCluster:
+				keys = append(keys, keyOf(kindServiceCluster, o.Name))
+			case *v1alpha1.ServiceClusterAssignment:
+				keys = append(keys, keyOf(kindAssignment, o.Name))
+			}
+		}
+	}
+	return keys
+}
+
+// watch makes a view of one kind.
+func (v *views) watch(from cache.ListerWatcher, kind runtime.Object, add func(stored.Key), keys func(any) []stored.Key) cache.SharedIndexInformer {
+	informer := cache.NewSharedIndexInformer(from, kind, resync, cache.Indexers{})
+	tell := func(o any) {
+		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = gone.Obj
+		}
+		for _, k := range keys(o) {
+			add(k)
+		}
+	}
+	if _, ok := kind.(*v1alpha1.ServiceClusterAssignment); ok {
+		must(informer.AddIndexers(cache.Indexers{byCluster: func(o any) ([]string, error) {
+			return []string{o.(*v1alpha1.ServiceClusterAssignment).Spec.ServiceCluster}, nil
+		}}))
+	}
+	must(informer.SetTransform(slim))
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: tell})
+	must(err)
+	v.informers = append(v.informers, informer)
+	return informer
+}
+
+// must is for what fails only if an informer has been started.
+func must(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("set up a view: %v", err))
+	}
+}
+
+// slim drops what no view is asked for.
+func slim(o any) (any, error) {
+	if m, ok := o.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+	}
+	if c, ok := o.(*v1alpha1.Claim); ok {
+		c.Spec.Payload = ""
+	}
+	return o, nil
+}
+
+// run keeps the views until ctx ends.
+func (v *views) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, informer := range v.informers {
+		g.Go(func() error {
+			informer.RunWithContext(ctx)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// wait waits for all views to be complete; false: ctx has ended first.
+func (v *views) wait(ctx context.Context) bool {
+	synced := make([]cache.InformerSynced, len(v.informers))
+	for i, informer := range v.informers {
+		synced[i] = informer.HasSynced
+	}
+	return cache.WaitForCacheSync(ctx.Done(), synced...)
+}
+
+// of are the names of the assignments of a service cluster.
+func (v *views) of(cluster string) []string {
+	found, err := v.assignments.GetIndexer().ByIndex(byCluster, cluster)
+	must(err)
+	names := make([]string, 0, len(found))
+	for _, a := range found {
+		names = append(names, a.(*v1alpha1.ServiceClusterAssignment).Name)
+	}
+	return names
+}
+
+// lister lists and watches one kind of the region's own.
+func lister[T local.Object, L runtime.Object](c *local.Client[T, L]) cache.ListerWatcher {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(ctx, o)
+		},
+	}
+}
+
+// labelled lists and watches what was made for accounts.
+func labelled[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error), follow func(context.Context, metav1.ListOptions) (watch.Interface, error)) cache.ListerWatcher {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = v1alpha1.LabelAccount
+			return list(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = v1alpha1.LabelAccount
+			return follow(ctx, o)
+		},
+	}
+}
