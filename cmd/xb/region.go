@@ -164,36 +164,68 @@ are not told.
 	return cmd
 }
 
+// kubeconfigTarget is where a kubeconfig is to lead.
+type kubeconfigTarget struct{ region, account, cluster, facade string }
+
+func (t kubeconfigTarget) check() error {
+	given := min(len(t.region), 1) + min(len(t.account), 1) + min(len(t.cluster), 1)
+	switch {
+	case t.facade == "" && given != 1:
+		return errors.New("name one of a region, --account and --service-cluster")
+	case t.facade != "" && (given > 1 || t.account != ""):
+		return errors.New("with --facade, name a region, --service-cluster or nothing")
+	}
+	return nil
+}
+
+// text is the kubeconfig.
+func (t kubeconfigTarget) text(ctx context.Context, config client.Config, r *client.Regions) ([]byte, error) {
+	switch {
+	case t.facade != "" && t.cluster != "":
+		return config.Through(t.facade, "/serviceclusters/"+t.cluster, "")
+	case t.facade != "" && t.region != "":
+		return config.Through(t.facade, "/regions/"+t.region, t.region)
+	case t.facade != "":
+		return config.Through(t.facade, "", "")
+	case t.region != "":
+		return config.Kubeconfig(t.region)
+	}
+	kind, name := client.Account, t.account
+	if t.cluster != "" {
+		kind, name = client.ServiceCluster, t.cluster
+	}
+	region, err := r.Route(ctx, kind, name)
+	if err != nil {
+		return nil, err
+	}
+	return config.Kubeconfig(region)
+}
+
 func newRegionKubeconfigCommand() *cobra.Command {
 	f := &regionTarget{}
-	account, cluster := "", ""
+	to := kubeconfigTarget{}
 	cmd := &cobra.Command{
 		Use:   "kubeconfig [REGION]",
 		Short: "Print the kubeconfig of a region",
 		Long: `Print the kubeconfig of a region, or of the home of an account or service cluster, with
 the credentials that the file of regions leads to.
+
+With --facade, it leads there by way of a server that xb region serve has started; without a
+region and a service cluster, to all accounts, service clusters and assignments. The
+credentials must be a token then.
 ` + regionExits,
-		Example: "  xb region kubeconfig --service-cluster tokyo >tokyo.kubeconfig",
-		Args:    cobra.MaximumNArgs(1),
+		Example: `  xb region kubeconfig --service-cluster tokyo >tokyo.kubeconfig
+  xb region kubeconfig --facade ~/.local/share/xbernetes/regions/kubeconfig >all.kubeconfig`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if given := len(args) + min(len(account), 1) + min(len(cluster), 1); given != 1 {
-				return errors.New("name one of a region, --account and --service-cluster")
+			if len(args) > 0 {
+				to.region = args[0]
+			}
+			if err := to.check(); err != nil {
+				return err
 			}
 			return f.with(cmd, func(ctx context.Context, config client.Config, r *client.Regions) error {
-				kind, name := client.Account, account
-				if cluster != "" {
-					kind, name = client.ServiceCluster, cluster
-				}
-				region := ""
-				if len(args) > 0 {
-					region = args[0]
-				} else {
-					var err error
-					if region, err = r.Route(ctx, kind, name); err != nil {
-						return err
-					}
-				}
-				text, err := config.Kubeconfig(region)
+				text, err := to.text(ctx, config, r)
 				if err != nil {
 					return err
 				}
@@ -203,7 +235,8 @@ the credentials that the file of regions leads to.
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&account, "account", "", "of the home of this account")
-	cmd.Flags().StringVar(&cluster, "service-cluster", "", "of the home of this service cluster")
+	cmd.Flags().StringVar(&to.account, "account", "", "of the home of this account")
+	cmd.Flags().StringVar(&to.cluster, "service-cluster", "", "of the home of this service cluster")
+	cmd.Flags().StringVar(&to.facade, "facade", "", "kubeconfig of a facade to go through, as xb region serve writes it")
 	return cmd
 }

@@ -1,11 +1,14 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
@@ -141,6 +144,14 @@ func hasCredentials(c *rest.Config) bool {
 // Kubeconfig returns a region's kubeconfig, with the files that it names put into it: with
 // all that Load was given of credentials.
 func (c Config) Kubeconfig(region string) ([]byte, error) {
+	config, err := c.load(region)
+	if err != nil {
+		return nil, err
+	}
+	return clientcmd.Write(*config)
+}
+
+func (c Config) load(region string) (*api.Config, error) {
 	path := c.files[region]
 	if path == "" {
 		return nil, fmt.Errorf("region %s is not among those that are configured", region)
@@ -152,5 +163,41 @@ func (c Config) Kubeconfig(region string) ([]byte, error) {
 	if err := api.FlattenConfig(config); err != nil {
 		return nil, fmt.Errorf("read what the kubeconfig of region %s names: %w", region, err)
 	}
-	return clientcmd.Write(*config)
+	return config, nil
+}
+
+// Through returns a kubeconfig that leads to a path of a facade, as the user of the kubeconfig
+// of a region; if region is empty, of the register, or else of the first region by name. facade
+// is the file of a kubeconfig, as `xb region serve` writes it. A user with a client certificate
+// is refused: no server can pass that on.
+func (c Config) Through(facade, path, region string) ([]byte, error) {
+	front, err := clientcmd.LoadFromFile(facade)
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig of the facade: %w", err)
+	}
+	if err := api.MinifyConfig(front); err != nil {
+		return nil, fmt.Errorf("read the kubeconfig of the facade %s: %w", facade, err)
+	}
+	if err := api.FlattenConfig(front); err != nil {
+		return nil, fmt.Errorf("read what the kubeconfig of the facade %s names: %w", facade, err)
+	}
+	if region = cmp.Or(region, c.Register); region == "" {
+		region = slices.Min(slices.Collect(maps.Keys(c.files)))
+	}
+	own, err := c.load(region)
+	if err != nil {
+		return nil, err
+	}
+	if err := api.MinifyConfig(own); err != nil {
+		return nil, fmt.Errorf("read the kubeconfig of region %s: %w", region, err)
+	}
+	user := own.AuthInfos[own.Contexts[own.CurrentContext].AuthInfo]
+	if user == nil || len(user.ClientCertificateData) > 0 || user.Token == "" && user.TokenFile == "" && user.Exec == nil {
+		return nil, fmt.Errorf("the user of region %s's kubeconfig has no bearer token, or a client certificate beside it: a facade passes on a token (token, tokenFile or exec) and nothing else", region)
+	}
+	context := front.Contexts[front.CurrentContext]
+	front.Clusters[context.Cluster].Server = strings.TrimSuffix(front.Clusters[context.Cluster].Server, "/") + path
+	context.AuthInfo = region
+	front.AuthInfos = map[string]*api.AuthInfo{region: user}
+	return clientcmd.Write(*front)
 }

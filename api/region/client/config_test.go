@@ -74,6 +74,36 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
+// TestThrough: the way through a facade has the facade's address and the region's token, and
+// never a certificate.
+func TestThrough(t *testing.T) {
+	folder := t.TempDir()
+	const front = `{apiVersion: v1, kind: Config, current-context: r, clusters: [{name: r, cluster: {server: "https://127.0.0.1:8443"}}],
+contexts: [{name: r, context: {cluster: r, user: r}}], users: [{name: r, user: {}}]}`
+	for name, text := range map[string]string{
+		"eu": kubeconfig, "us": strings.Replace(kubeconfig, "token: t", "client-certificate: ca.pem", 1), "ca.pem": ca,
+		"facade": front, "regions.yaml": "{register: eu, regions: {eu: eu, us: us}}",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := Load(filepath.Join(folder, "regions.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.Through(filepath.Join(folder, "facade"), "/regions/us", "")
+	if err != nil || !strings.Contains(string(text), "server: https://127.0.0.1:8443/regions/us\n") || !strings.Contains(string(text), "token: t\n") {
+		t.Errorf("the kubeconfig is %s, %v", text, err)
+	}
+	if text, err := c.Through(filepath.Join(folder, "facade"), "/regions/us", "us"); err == nil {
+		t.Errorf("a certificate is to be passed on: %s", text)
+	}
+	if _, err := c.Through(filepath.Join(folder, "none"), "", ""); err == nil {
+		t.Error("a facade that is not there has a kubeconfig")
+	}
+}
+
 // TestAnonymous: of what has credentials, only the address and the authority are left.
 func TestAnonymous(t *testing.T) {
 	with := &rest.Config{Host: "https://eu", BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("ca"), CertData: []byte("c"), KeyData: []byte("k")}}
