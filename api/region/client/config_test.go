@@ -81,7 +81,7 @@ func TestThrough(t *testing.T) {
 	const front = `{apiVersion: v1, kind: Config, current-context: r, clusters: [{name: r, cluster: {server: "https://127.0.0.1:8443"}}],
 contexts: [{name: r, context: {cluster: r, user: r}}], users: [{name: r, user: {}}]}`
 	for name, text := range map[string]string{
-		"eu": kubeconfig, "us": strings.Replace(kubeconfig, "token: t", "client-certificate: ca.pem", 1), "ca.pem": ca,
+		"eu": kubeconfig, "us": strings.Replace(kubeconfig, "token: t", "client-certificate: ca.pem, client-key: ca.pem", 1), "ca.pem": ca,
 		"facade": front, "regions.yaml": "{register: eu, regions: {eu: eu, us: us}}",
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
