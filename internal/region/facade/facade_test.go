@@ -227,6 +227,14 @@ func TestAWrongRouteHealsItself(t *testing.T) {
 	}
 }
 
+func TestAHomeThatIsNoRegionLeadsNowhere(t *testing.T) {
+	f := start(t)
+	for _, r := range f.regions {
+		r.Move("tokyo", "mars")
+	}
+	f.gets("/serviceclusters/tokyo/anything", 503, "mars", caller)
+}
+
 func TestWatchesStream(t *testing.T) {
 	f := start(t)
 	more := make(chan struct{})

@@ -139,6 +139,10 @@ func (f *Facade) toServiceCluster(w http.ResponseWriter, r *http.Request, token,
 		f.answers.Respond(w, r, statusOf(err))
 		return
 	}
+	if f.ways[home] == nil {
+		f.refuse(w, r, http.StatusServiceUnavailable, fmt.Sprintf("the home of the service cluster %s, region %q, was removed or is not configured", name, home))
+		return
+	}
 	seen := &witness{ResponseWriter: w}
 	f.toRegion(responsewriter.WrapForHTTP1Or2(seen), r, home)
 	switch seen.code {
