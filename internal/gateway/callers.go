@@ -26,8 +26,8 @@ func (g *Gateway) authenticate(next http.Handler) http.Handler {
 		c := call.Of(r)
 		var caller user.Info = anonymous
 		if g.cfg.Authenticator != nil {
-			// Authenticators take the credentials that they have verified off the
-			// request: they get a copy.
+			// Authenticators remove the credentials that they have verified from the
+			// request, so they get a copy.
 			verified, ok, err := g.cfg.Authenticator.AuthenticateRequest(r.Clone(r.Context()))
 			if ok {
 				caller, c.Verified = verified.User, true
@@ -38,15 +38,15 @@ func (g *Gateway) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// admit answers health checks, which everybody may make, and lets on only requests
-// with a plain path whose caller is known if that is needed.
+// admit answers health checks, which everybody may make. It refuses requests whose path is
+// not plain, and requests of callers that admits refuses.
 func (g *Gateway) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Path
 		switch {
 		case !strings.HasPrefix(path, "/"), strings.Contains(path, "//"),
 			slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." }):
-			refuse(w, r, http.StatusBadRequest, "the path has an empty segment, . or .. in it: write it without")
+			refuse(w, r, http.StatusBadRequest, "the path has an empty segment, . or .. in it: remove that")
 		case path == "/healthz" || path == "/livez":
 			fmt.Fprint(w, "ok")
 		case path == "/readyz":
@@ -61,9 +61,9 @@ func (g *Gateway) admit(next http.Handler) http.Handler {
 	})
 }
 
-// admits says whether the caller may make requests of that kind, and answers if not.
-// If the gateway can authenticate, it admits verified callers only; for servers in
-// PassThrough mode, which see the caller's own credentials, it admits anyone.
+// admits says whether the caller may make such a request, and answers the request if not.
+// If the gateway can authenticate, it admits verified callers only. Requests to servers in
+// PassThrough mode, which get the caller's own credentials, are admitted from anyone.
 func (g *Gateway) admits(w http.ResponseWriter, r *http.Request) bool {
 	c := call.Of(r)
 	switch {
@@ -89,10 +89,10 @@ func unreachable(err error) bool {
 	return errors.As(err, &failed) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// impersonate decides whom a request to a server is made as, for the policies and
+// impersonate decides as which user a request to a server is made, for the policies and
 // for the server alike. In PassThrough mode the server decides whether a caller may
-// impersonate somebody, so that the policies of a guarded server cannot know the user:
-// such a request is refused if it is about objects.
+// impersonate somebody, so the policies cannot know the user. If such a server is guarded,
+// impersonate refuses requests about objects that impersonate somebody.
 func (g *Gateway) impersonate(next http.Handler) http.Handler {
 	as := backend.Impersonate(next, g.cfg.Authorizer)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -39,17 +39,17 @@ type Config struct {
 	Listener net.Listener
 	// Cert is the gateway's serving certificate.
 	Cert dynamiccertificates.CertKeyContentProvider
-	// ClientCA is the authority of the client certificates that are asked for; nil
-	// if none are.
+	// ClientCA is the authority of callers' client certificates; nil: the gateway asks
+	// for none.
 	ClientCA dynamiccertificates.CAContentProvider
-	// Authenticator says who calls. nil: every caller is anonymous, unless a server
-	// in PassThrough mode, which sees the caller's own credentials, knows more.
+	// Authenticator says who calls. nil: every caller is anonymous to the gateway. A
+	// server in PassThrough mode gets the caller's own credentials and may know more.
 	Authenticator authenticator.Request
-	// Authorizer says who may read what is about the gateway itself, and who may
-	// impersonate whom at servers that do not decide that themselves. nil: every
-	// caller who is let in may read; nobody may impersonate.
+	// Authorizer says who may read the gateway's own pages, and who may impersonate
+	// whom at servers that do not decide that themselves. nil: every admitted caller may
+	// read; nobody may impersonate.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Core is the core server: its namespaces, authorization and quotas are held over
+	// Core is the core server. Its namespaces, authorization and quotas are enforced at
 	// servers whose spec.guard asks for that. nil: such servers cannot be registered.
 	Core *rest.Config
 	// MaxConnections is how many connections all callers together may have open; one
@@ -64,8 +64,8 @@ type Config struct {
 	RequireConformant bool
 	// Backends are the options of all backends.
 	Backends backend.Options
-	// CacheFile is where the gateway keeps what it needs if it starts while the source
-	// cannot be read: the servers, and which of them holds which group. "": nowhere.
+	// CacheFile holds the servers, and which of them holds which group, for a start
+	// while the source cannot be read. "": no file.
 	CacheFile string
 	// Log is required.
 	Log *slog.Logger
@@ -145,7 +145,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return parts.Wait()
 }
 
-// recall reads from the cache file what was known when the gateway last ran.
+// recall reads the cache file of the gateway's last run.
 func (g *Gateway) recall() error {
 	if g.cfg.CacheFile == "" {
 		return nil

@@ -37,8 +37,8 @@ func answer(w http.ResponseWriter, r *http.Request) { call.Of(r).Answer(w, r) }
 
 func pace(next http.Handler) http.Handler { return door.Pace(next, door.Pacing{}) }
 
-// survive answers 500 if next panics. http.ErrAbortHandler goes on: with it a
-// handler breaks an answer off.
+// survive answers 500 if next panics. It lets http.ErrAbortHandler through, with which a
+// handler breaks off its answer.
 func (g *Gateway) survive(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

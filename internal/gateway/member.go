@@ -40,16 +40,16 @@ type connection struct {
 	renew   func(context.Context) error // keeps the credentials fresh until ctx ends; nil: they never change
 }
 
-// member is one registered server, and what is known of it. Its run asks
-// the server; everybody else only reads, and has the server asked at once by kick.
+// member is one registered server, and what is known of it. Only its run asks the server.
+// Others read the result, and kick makes run ask at once.
 type member struct {
 	// server is the server's object. Only the registry's goroutine uses it, and
 	// replaces it if a newer one has the same connection.
 	server *v1alpha1.RemoteAPIServer
 	name   string
 	stop   context.CancelFunc         // ends run
-	ring   func()                     // tells the registry of news
-	kicks  chan struct{}              // has run fetch discovery now; holds one
+	ring   func()                     // tells the registry that something has changed
+	kicks  chan struct{}              // a value makes run fetch discovery now; holds one
 	conn   atomic.Pointer[connection] // nil until the first connection is built
 	gone   context.Context            // ends when the server is no longer registered
 	leave  context.CancelFunc         // ends gone
@@ -58,13 +58,13 @@ type member struct {
 	found found // guarded by mu
 }
 
-// shared is what all members share.
+// shared are the settings and functions of all members.
 type shared struct {
 	log     *slog.Logger
 	connect func(*v1alpha1.RemoteAPIServer) (*connection, error)
 	every   time.Duration // between two fetches of a server's discovery
 	wantsV2 func() bool   // says whether somebody has asked for OpenAPI v2
-	turn    chan struct{} // held by the member that checks conformance; holds one
+	turn    chan struct{} // holds a value while a member checks conformance, which one does at a time
 }
 
 // found is what the gateway has found out about a server.
@@ -76,10 +76,10 @@ type found struct {
 	err      error                      // why the last fetch failed; nil if it succeeded
 
 	openAPIv2 bool     // the server was asked for OpenAPI v2
-	checked   *checked // of its conformance; nil until it is checked
+	checked   *checked // the result of its conformance check; nil until it is checked
 }
 
-// same says whether f and g tell the same.
+// same says whether f and g say the same.
 func (f found) same(g found) bool {
 	return f.tried == g.tried && f.openAPIv2 == g.openAPIv2 && f.checked == g.checked && f.document == g.document && f.openAPI == g.openAPI && text(f.invalid) == text(g.invalid) && text(f.err) == text(g.err)
 }
@@ -104,7 +104,7 @@ func (m *member) known() found {
 	return m.found
 }
 
-// note changes what is known, and rings if that makes a difference.
+// note changes what is known, and rings if the result differs.
 func (m *member) note(change func(*found)) {
 	m.mu.Lock()
 	before := m.found
@@ -116,7 +116,7 @@ func (m *member) note(change func(*found)) {
 	}
 }
 
-// kick has run fetch the server's discovery now. It never blocks.
+// kick makes run fetch the server's discovery now. It never blocks.
 func (m *member) kick() {
 	select {
 	case m.kicks <- struct{}{}:
@@ -262,8 +262,8 @@ func connector(src source.Source, limits *traffic.Control, opts backend.Options)
 	}
 }
 
-// renew reads a server's credentials from the source again and again, and has held
-// present them if they differ from last, until ctx ends.
+// renew reads a server's credentials from the source again and again until ctx ends. If
+// they differ from last, it sets them in held.
 func renew(ctx context.Context, src source.Source, s *v1alpha1.RemoteAPIServer, held *backend.Held, last source.Credentials, log *slog.Logger) {
 	failed := ""
 	for pause(ctx, renewInterval, nil) {

@@ -13,7 +13,7 @@ import (
 // openAPIv3Prefix begins the paths of OpenAPI v3 documents.
 const openAPIv3Prefix = "/openapi/v3/"
 
-// documentOwner returns the server that the OpenAPI v3 document at a path is of, or nil.
+// documentOwner returns the server whose OpenAPI v3 document is at a path, or nil.
 func (t *router) documentOwner(path string) *entry {
 	table := t.registry.table.Load()
 	name, ok := discovery.PathOwner(strings.TrimPrefix(path, openAPIv3Prefix), table.owned.Holder)
@@ -23,8 +23,8 @@ func (t *router) documentOwner(path string) *entry {
 	return table.servers[name]
 }
 
-// openAPIv3 forwards to the server that a document is of, without the hash in the
-// URL: a server whose document has just changed would redirect because of it.
+// openAPIv3 forwards to the server that has a document. It leaves out the hash in the URL,
+// because a server whose document has just changed would answer it with a redirect.
 func (t *router) openAPIv3(w http.ResponseWriter, r *http.Request, e *entry) {
 	if e == nil {
 		discovery.NotFound(w, r)

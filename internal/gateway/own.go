@@ -17,10 +17,10 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 )
 
-// ownPaths answers what is about the gateway itself, to callers who may read it.
+// ownPaths answers requests for the gateway's own pages, if the caller may read them.
 type ownPaths struct {
 	registry   *registry
-	problem    func() string                      // what keeps the source from being up to date
+	problem    func() string                      // why the source is not up to date; "" if it is
 	authorizer authorizer.UnconditionalAuthorizer // nil: every caller may read everything
 	metrics    http.Handler
 }
@@ -49,8 +49,8 @@ func (o *ownPaths) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// mayRead says whether the caller may read a path of the gateway's own, and answers
-// if not. It asks as Kubernetes asks for paths outside its API.
+// mayRead says whether the caller may read one of the gateway's own pages, and answers the
+// request if not. The authorizer judges it as Kubernetes judges paths outside its API.
 func (o *ownPaths) mayRead(w http.ResponseWriter, r *http.Request) bool {
 	if o.authorizer == nil {
 		return true
@@ -66,7 +66,7 @@ func (o *ownPaths) mayRead(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// serverState is what /servers tells of a server.
+// serverState is a server's entry in /servers.
 type serverState struct {
 	Name     string                         `json:"name"`
 	URLs     []string                       `json:"urls"`

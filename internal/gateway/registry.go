@@ -20,8 +20,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/source"
 )
 
-// startTimeout is how long a gateway that starts, and knows its servers, waits for
-// the slow ones among them before it decides which server holds which group.
+// startTimeout is how long a starting gateway waits for slow servers before it decides
+// which server holds which group.
 const startTimeout = 1500 * time.Millisecond
 
 // registry has a member for each server that the source names, and decides which
@@ -41,16 +41,16 @@ type registry struct {
 	bell  chan struct{} // rings when there is something to decide; holds one
 	table atomic.Pointer[table]
 	ready atomic.Bool  // the table may be used: each server was asked, or startTimeout has passed
-	asked atomic.Int64 // when askAgain last had servers asked, in nanoseconds
+	asked atomic.Int64 // when askAgain last kicked the members, in nanoseconds
 
 	members map[string]*member // by name; only run uses it
 	running sync.WaitGroup     // of members' goroutines
 
 	mu     sync.Mutex
-	wanted []*v1alpha1.RemoteAPIServer // what the source named last; nil until it has; guarded by mu
+	wanted []*v1alpha1.RemoteAPIServer // the servers that the source named last; nil before that; guarded by mu
 }
 
-// table is what requests are routed by. It never changes once it is stored.
+// table says where requests go. It does not change once it is stored.
 type table struct {
 	servers map[string]*entry
 	owned   ownership.Assignment
@@ -61,7 +61,7 @@ type entry struct {
 	server   *v1alpha1.RemoteAPIServer
 	member   *member
 	status   v1alpha1.RemoteAPIServerStatus
-	withheld bool // it gets no requests, because it must be known to be conformant and is not
+	withheld bool // the server gets no requests, because it must be conformant and is not known to be
 }
 
 // holder returns the server that holds a group, or nil.
@@ -81,7 +81,7 @@ func newRegistry(log *slog.Logger, index *discovery.Index, connect func(*v1alpha
 	return r
 }
 
-// set replaces the servers by those that the source names now.
+// set replaces the servers by the source's new list.
 func (r *registry) set(servers []*v1alpha1.RemoteAPIServer) {
 	r.mu.Lock()
 	r.wanted = append([]*v1alpha1.RemoteAPIServer{}, servers...)
@@ -89,7 +89,7 @@ func (r *registry) set(servers []*v1alpha1.RemoteAPIServer) {
 	r.ring()
 }
 
-// ring has run decide anew. It never blocks.
+// ring makes run decide anew. It never blocks.
 func (r *registry) ring() {
 	select {
 	case r.bell <- struct{}{}:
@@ -133,8 +133,8 @@ func (r *registry) run(ctx context.Context) error {
 	}
 }
 
-// follow starts members for new servers, replaces those of servers that are reached
-// in another way, and stops those of removed servers.
+// follow starts members for new servers, stops those of removed servers, and replaces those
+// of servers whose connection changes.
 func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServer) {
 	keep := map[string]bool{}
 	for _, s := range wanted {
@@ -148,7 +148,7 @@ func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServe
 		if m != nil {
 			m.stop()
 			if m.server.UID == s.UID {
-				next.found = m.known() // what it serves stays known while the new member asks
+				next.found = m.known() // the server's groups stay known while the new member asks
 				next.gone, next.leave = m.gone, m.leave
 			} else {
 				m.leave()
@@ -172,9 +172,9 @@ func (r *registry) follow(ctx context.Context, wanted []*v1alpha1.RemoteAPIServe
 	}
 }
 
-// sameConnection says whether two specs lead to the same connection, so that the
-// connection may stay. Whether the server is guarded counts, because a gateway
-// without a core server builds no connection to a guarded server.
+// sameConnection says whether two specs lead to the same connection, which can then stay.
+// It also compares whether the server is guarded, because a gateway without a core server
+// builds no connection to a guarded server.
 func sameConnection(a, b *v1alpha1.RemoteAPIServerSpec) bool {
 	x, y := *a, *b
 	if (x.Guard == v1alpha1.Guard{}) != (y.Guard == v1alpha1.Guard{}) {
@@ -186,9 +186,9 @@ func sameConnection(a, b *v1alpha1.RemoteAPIServerSpec) bool {
 	return equality.Semantic.DeepEqual(x, y)
 }
 
-// publish decides which server holds which group, and tells requests, by the table
-// and the index, and people, by the statuses. Requests are told first, with the old
-// statuses: those take a while.
+// publish decides which server holds which group. It stores the decision for requests, in
+// the table and the index, and then for people, in the servers' statuses, which take a
+// while to write.
 func (r *registry) publish() {
 	members := make([]discovery.Member, 0, len(r.members))
 	withheld := map[string]bool{}
@@ -246,10 +246,10 @@ func (r *registry) say(server string, before, now []metav1.Condition) {
 	}
 }
 
-// cache keeps what a gateway needs at its next start in a file.
+// cache is the file that the gateway reads at its next start.
 type cache struct {
 	file    string        // "": nowhere
-	written source.Memory // what is in the file; only the registry's run uses it
+	written source.Memory // the content of the file; only the registry's run uses it
 }
 
 // remember writes the table to the file, if it has changed.
@@ -268,12 +268,12 @@ func (c *cache) remember(t *table, log *slog.Logger) {
 		return
 	}
 	if err := source.Remember(c.file, memory); err != nil {
-		log.Warn("what is known cannot be kept", "error", err)
+		log.Warn("the cache file cannot be written", "error", err)
 	}
 	c.written = memory
 }
 
-// hasOpenAPIv2 says whether each server that answers was asked for OpenAPI v2.
+// hasOpenAPIv2 says whether each answering server has been asked for its OpenAPI v2.
 func (r *registry) hasOpenAPIv2() bool {
 	for _, e := range r.table.Load().servers {
 		if f := e.member.known(); f.err == nil && f.invalid == nil && f.tried && !f.openAPIv2 {
@@ -283,9 +283,8 @@ func (r *registry) hasOpenAPIv2() bool {
 	return true
 }
 
-// askAgain has each server's discovery fetched now, at most once a second. It is
-// called if somebody wants to know what there is, or wants a group that no server is
-// known to have.
+// askAgain makes each member fetch discovery now, at most once a second. It is called when
+// a caller reads the discovery, or asks for a group that no server is known to have.
 func (r *registry) askAgain() {
 	last, now := r.asked.Load(), r.now().UnixNano()
 	if now-last < int64(time.Second) || !r.asked.CompareAndSwap(last, now) {
@@ -296,8 +295,8 @@ func (r *registry) askAgain() {
 	}
 }
 
-// addresses returns where clients reach a server directly: what its spec says, or
-// its first base URL without the scheme.
+// addresses returns the addresses at which clients reach a server directly: those of its
+// spec, or the host of its first base URL.
 func addresses(spec *v1alpha1.RemoteAPIServerSpec) []metav1.ServerAddressByClientCIDR {
 	if len(spec.ServerAddressByClientCIDRs) > 0 {
 		return spec.ServerAddressByClientCIDRs

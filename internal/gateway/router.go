@@ -15,7 +15,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 )
 
-// router finds from a request's path the server that it goes to, and what answers
+// router finds by a request's path the server that it goes to, and the handler that answers
 // it.
 type router struct {
 	registry     *registry
@@ -36,8 +36,8 @@ func newRouter(g *Gateway) *router {
 	return t
 }
 
-// route puts into the request's Call where the request goes. It decides only once:
-// see call.Call.
+// route sets the Server and the Answer of the request's Call. It decides only once: see
+// call.Call.
 func (t *router) route(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, to := call.Of(r), t.find(r.URL.Path)
@@ -52,12 +52,12 @@ func (t *router) route(next http.Handler) http.Handler {
 // destination is where a request goes.
 type destination struct {
 	server   *entry // nil: no server has the path, or the gateway itself answers
-	ofObject bool   // the path is of objects, or what is below them
+	ofObject bool   // the path is about objects or their subresources
 	answer   http.HandlerFunc
 }
 
-// coreOnly are paths outside the API that the core server answers: clients ask a
-// cluster there for the keys of service account tokens.
+// coreOnly are the paths outside the API that the core server answers. Clients read the
+// keys of service account tokens there.
 var coreOnly = []string{"/.well-known/openid-configuration", "/openid/v1/jwks"}
 
 // find returns where requests for a path go.
@@ -91,8 +91,8 @@ func to(server *entry, ofObject bool, answer func(http.ResponseWriter, *http.Req
 	return destination{server, ofObject, func(w http.ResponseWriter, r *http.Request) { answer(w, r, server) }}
 }
 
-// objectGroup returns the group of the objects that a path is about, and false if
-// it is about none: /api/v1/RESOURCE or /apis/GROUP/VERSION/RESOURCE, and paths below.
+// objectGroup returns the group of a path of objects: /api/v1/RESOURCE,
+// /apis/GROUP/VERSION/RESOURCE, or a path below. ok is false for other paths.
 func objectGroup(segments []string) (group string, ok bool) {
 	switch {
 	case segments[0] == "apis" && len(segments) > 3:
@@ -103,24 +103,24 @@ func objectGroup(segments []string) (group string, ok bool) {
 	return "", false
 }
 
-// reservationsPrefix begins the paths of reservations, which servers make that
-// clients reach directly.
+// reservationsPrefix begins the paths of reservations. Servers that clients reach directly
+// create reservations.
 const reservationsPrefix = "/apis/" + v1alpha1.GroupName + "/v1alpha1/namespaces/"
 
-// reserves says whether a path is of reservations, and the gateway serves them.
+// reserves says whether a path is one of reservations that the gateway serves.
 func (t *router) reserves(path string, segments []string) bool {
 	return t.reservations != nil && len(segments) > 5 && strings.HasPrefix(path, reservationsPrefix) && segments[5] == "reservations"
 }
 
-// groups answers with the groups and versions of all servers, and has servers asked
-// again, so that the caller's next request sees new ones.
+// groups answers with the groups and versions of all servers. It also has the servers asked
+// again, so that the caller's next request shows new groups.
 func (t *router) groups(w http.ResponseWriter, r *http.Request) {
 	t.registry.askAgain()
 	t.discovery.ServeHTTP(w, r)
 }
 
-// resources answers with the resources of a group version: with the server's own
-// answer if it can be had, and otherwise with what is known.
+// resources answers with the resources of a group version: with the server's own answer if
+// it can be had, otherwise with the last known discovery.
 func (t *router) resources(w http.ResponseWriter, r *http.Request, e *entry) {
 	if e == nil {
 		t.registry.askAgain()
@@ -158,7 +158,8 @@ func (t *router) forward(w http.ResponseWriter, r *http.Request, e *entry) {
 		return
 	}
 	if endless(r) {
-		// The request ends if the server is removed: nobody vouches for its events then.
+		// The request ends if the server is removed, because its events can no longer be
+		// trusted.
 		ctx, end := context.WithCancel(r.Context())
 		defer end()
 		defer context.AfterFunc(e.member.gone, end)()
@@ -172,8 +173,8 @@ func (t *router) forward(w http.ResponseWriter, r *http.Request, e *entry) {
 	}
 }
 
-// endless says whether a request is a watch or a stream, which lasts until somebody
-// ends it.
+// endless says whether a request is a watch or a stream, which lasts until one side ends
+// it.
 func endless(r *http.Request) bool {
 	return call.Of(r).Info.Verb == "watch" || r.Header.Get("Upgrade") != ""
 }
@@ -186,6 +187,6 @@ func changesDiscovery(info *apirequest.RequestInfo) bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, info.Verb)
 }
 
-// fetchesAfterChange says when to fetch a server's discovery after such a request:
-// servers take a while until they serve what has changed.
+// fetchesAfterChange says when to fetch a server's discovery after such a request. A server
+// takes a while until it serves the changed resources.
 var fetchesAfterChange = []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second}

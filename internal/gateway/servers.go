@@ -15,7 +15,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
-// policyView implements servers.Registry: it is the registry as the policies see it.
+// policyView implements servers.Registry, through which the policies see the registry.
 type policyView struct{ registry *registry }
 
 // For implements servers.Registry.
@@ -38,8 +38,8 @@ func (v policyView) Claims(server, group string) bool {
 	return v.registry.table.Load().owned.MayHold(server, group)
 }
 
-// Kind implements servers.Registry. If the server does not show the
-// resource, it is asked again, because the resource may be new.
+// Kind implements servers.Registry. If the server's discovery lacks the resource, Kind has
+// the server asked again, because the resource may be new.
 func (v policyView) Kind(name string, resource schema.GroupVersionResource) (canonical.Kind, error) {
 	e := v.registry.table.Load().servers[name]
 	if e == nil || e.member.known().document == nil {

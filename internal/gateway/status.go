@@ -17,13 +17,13 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
-// observation is what a server's status is made from.
+// observation is all that a server's status is made from.
 type observation struct {
 	server        *v1alpha1.RemoteAPIServer
 	found         found
 	health        endpoints.Health
 	refused       []ownership.Refusal
-	groupVersions []string // those that discovery shows as the server's
+	groupVersions []string // the group versions that discovery shows as the server's
 	held          []string // the groups that it holds
 	withheld      bool     // see entry
 	now           time.Time
@@ -40,8 +40,8 @@ func (r *registry) observe(m *member, owned ownership.Assignment, withheld bool)
 	return o
 }
 
-// statusOf returns a server's status. last is the status before: a condition keeps
-// the time since when it has been so, and a latency that has hardly changed stays.
+// statusOf returns a server's status. last is its previous status: a condition that has not
+// changed keeps its time, and a latency that has hardly changed stays.
 func statusOf(o observation, last v1alpha1.RemoteAPIServerStatus) v1alpha1.RemoteAPIServerStatus {
 	s := v1alpha1.RemoteAPIServerStatus{
 		ObservedGeneration: o.server.Generation,
@@ -69,9 +69,9 @@ func statusOf(o observation, last v1alpha1.RemoteAPIServerStatus) v1alpha1.Remot
 	return s
 }
 
-// groupVersions returns the group versions whose requests the server gets. While
-// discovery shows nothing of the server, they are those of last in groups that it
-// still holds: from them a gateway that starts learns which server held which group.
+// groupVersions returns the group versions whose requests the server gets. While discovery
+// shows nothing of the server, it returns those of last in groups that the server still
+// holds: a starting gateway learns from them which server held which group.
 func groupVersions(o observation, last []string) []string {
 	if o.found.document != nil && !o.withheld {
 		return o.groupVersions
@@ -111,9 +111,8 @@ func available(o observation) metav1.Condition {
 	return c
 }
 
-// unnamed returns the groups that the server serves and its spec does not name. If
-// the spec names some groups and not "*", the others are left out on purpose: it
-// returns none then.
+// unnamed returns the groups that the server serves and its spec does not name. If the spec
+// names groups without "*", it leaves the others out on purpose, and unnamed returns none.
 func unnamed(o observation) []string {
 	named := o.server.Spec.Groups
 	if len(named) > 0 && !slices.Contains(named, ownership.AnyGroup) {

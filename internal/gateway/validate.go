@@ -30,9 +30,9 @@ type checked struct {
 	err    error // why the server could not be checked; nil if it could
 }
 
-// validate checks the server's conformance, by reads only: once its discovery is
-// known, whenever its version changes, and once a day. Members take turns, so that
-// one server at a time is checked.
+// validate checks the server's conformance, by reads only: once its discovery is known,
+// whenever its version changes, and once a day. One server is checked at a time: the member
+// that checks holds turn.
 func (m *member) validate(ctx context.Context, server *v1alpha1.RemoteAPIServer, log *slog.Logger, turn chan struct{}) {
 	var last string
 	var due time.Time
@@ -74,8 +74,8 @@ func (m *member) check(ctx context.Context, server *v1alpha1.RemoteAPIServer) ch
 	}))
 }
 
-// waverer notes whether a server could not be reached or did not answer during a
-// check: what the check found then says nothing of the server. One goroutine uses it.
+// waverer notes whether a server could not be reached or did not answer during a check. If
+// so, the check's findings say nothing about the server. Only one goroutine may use it.
 type waverer struct {
 	http.RoundTripper
 	err error // of the last request that was not answered; nil if all were
@@ -94,7 +94,7 @@ func (v *waverer) RoundTrip(r *http.Request) (*http.Response, error) {
 // outcome is the outcome of a check whose requests went through v.
 func (v *waverer) outcome(report *conformance.Report, err error) checked {
 	if err == nil && v.err != nil && !report.Conformant() {
-		err = fmt.Errorf("the server did not answer all the time: %w", v.err)
+		err = fmt.Errorf("the server did not answer every request of the check: %w", v.err)
 	}
 	return checked{report, err}
 }

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// judge looks at an answer before anything of it goes on. It returns a fault
-// where the answer is not one that may: the body is then to be closed. It
-// reads at most the first bytes of a body, and puts them back.
+// judge checks an answer before any of it goes to the caller. It returns a fault if the
+// answer must not go on; the caller of judge then closes the body. It reads at most the
+// first bytes of a body, and puts them back.
 func judge(resp *http.Response, e errand) *fault {
 	switch code := resp.StatusCode; {
 	case code == http.StatusSwitchingProtocols:
-		// Unasked, it would make the caller's connection, and what they send on it
-		// for others, the server's.
+		// A switch that nobody asked for would give the server the caller's connection,
+		// with all that the caller later sends on it to other servers.
 		if e.upgrade == "" || !strings.EqualFold(resp.Header.Get("Upgrade"), e.upgrade) {
 			return &fault{http.StatusBadGateway, NotKubernetes, "switched to a protocol that the caller did not ask for"}
 		}
@@ -40,7 +40,7 @@ func judge(resp *http.Response, e errand) *fault {
 	return judgeObject(resp, e)
 }
 
-// judgeObject is judge where the answer must be an object of Kubernetes.
+// judgeObject is judge for answers that must be objects of Kubernetes.
 func judgeObject(resp *http.Response, e errand) *fault {
 	kind := encodingOf(resp.Header.Get("Content-Type"))
 	if resp.StatusCode >= 400 {
@@ -116,8 +116,7 @@ func plausible(start []byte, kind, compression string) bool {
 	return len(start) > 0
 }
 
-// peek reads up to n bytes of a body and puts them back. A body that ends
-// before is no error.
+// peek reads up to n bytes of a body and puts them back. A shorter body is no error.
 func peek(resp *http.Response, n int) ([]byte, error) {
 	buf := make([]byte, n)
 	got, err := io.ReadFull(resp.Body, buf)
@@ -129,14 +128,14 @@ func peek(resp *http.Response, n int) ([]byte, error) {
 	return buf, err
 }
 
-// firstBytes is peek for a message: what went wrong then does not matter.
+// firstBytes is peek for a message, which ignores errors.
 func firstBytes(resp *http.Response, n int) []byte {
 	b, _ := peek(resp, n)
 	return b
 }
 
-// unread is a body with its first bytes put back. They go out with what
-// follows: two writes for a small answer would be one too many.
+// unread is a body with its first bytes put back. One Read returns them with the bytes that
+// follow, so that a small answer takes one write.
 type unread struct {
 	io.ReadCloser
 	first []byte
@@ -152,7 +151,7 @@ func (u *unread) Read(p []byte) (int, error) {
 	return n + more, err
 }
 
-// typeOf names what a body is said to be.
+// typeOf names the media type of a body, for a message.
 func typeOf(resp *http.Response) string {
 	t := resp.Header.Get("Content-Type")
 	switch {
@@ -166,7 +165,7 @@ func typeOf(resp *http.Response) string {
 	return shorten(strings.ToValidUTF8(t, "?"))
 }
 
-// printable keeps of a body what may stand in a message.
+// printable returns the part of a body that may be in a message.
 func printable(b []byte) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '�' {
@@ -176,7 +175,8 @@ func printable(b []byte) string {
 	}, strings.ToValidUTF8(shorten(string(b)), "?")))
 }
 
-// destination is where a redirect leads, without what may be secret in it.
+// destination returns where a redirect leads, without its user and query, which may be
+// secret.
 func destination(location string) string {
 	u, err := url.Parse(location)
 	if err != nil {
@@ -185,9 +185,8 @@ func destination(location string) string {
 	return shorten((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String())
 }
 
-// dropped are the headers of an answer that speak for the gateway's address,
-// of which a server knows nothing, or tell the client where to go or whom to
-// trust.
+// dropped are the headers of an answer that speak for the gateway's address, which a server
+// does not know, or tell the client where to go or whom to trust.
 var dropped = map[string]bool{
 	"Set-Cookie": true, "Set-Cookie2": true, "Www-Authenticate": true, "Proxy-Authenticate": true, "Proxy-Authorization": true,
 	"Authentication-Info": true, "Proxy-Authentication-Info": true, "Authorization": true, "Cookie": true,
@@ -199,7 +198,7 @@ var dropped = map[string]bool{
 	"Server": true, "X-Powered-By": true, "X-Sendfile": true,
 }
 
-// cleanAnswer takes off an answer's headers what must not pass.
+// cleanAnswer removes the headers of an answer that must not reach the caller.
 func cleanAnswer(h http.Header) {
 	for name := range h {
 		n := strings.ReplaceAll(strings.ToLower(name), "_", "-")

@@ -1,7 +1,6 @@
-// Package backend is one registered API server: the checks of its endpoints, the
-// connections to it, and how a request reaches it as the caller.
-// It never decides which server a request belongs to, and never follows a
-// server anywhere else.
+// Package backend forwards requests to one registered API server, as the caller: it keeps
+// the connections, and checks the server's endpoints. It never decides which server a
+// request goes to, and never follows a redirect.
 package backend
 
 import (
@@ -20,34 +19,34 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
-// Options are what all backends of a gateway share. The zero value is useful.
+// Options are the same for all backends of a gateway. The zero value is useful.
 type Options struct {
-	// Log tells of endpoints that come and go; nil for nowhere.
+	// Log gets changes of endpoints' states; nil: no log.
 	Log *slog.Logger
-	// Tracer makes spans of requests to the server, and tells the server of
-	// them; nil for none.
+	// Tracer makes spans of requests to the server, and passes them to the server; nil:
+	// no spans.
 	Tracer trace.TracerProvider
-	// Observe is told what happens, from many goroutines; it must not block. nil
-	// for nobody.
+	// Observe is called with each event, from many goroutines; it must not block. nil:
+	// nobody observes.
 	Observe func(Event)
-	// Dial makes connections; by default a net.Dialer with DialTimeout. Proxies
-	// of the environment are not used.
+	// Dial makes connections; by default a net.Dialer with DialTimeout. Proxies that the
+	// environment names are not used.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	DialTimeout     time.Duration // for TCP, and again for TLS; 5 s
-	ResponseTimeout time.Duration // until an answer begins, watches and streams apart; 65 s, past kube-apiserver's own 60 s
-	IdleTimeout     time.Duration // for an answer that stops half-way, watches and streams apart; 30 s
+	ResponseTimeout time.Duration // until an answer begins, except for watches and streams; 65 s, past kube-apiserver's own 60 s
+	IdleTimeout     time.Duration // for an answer that stops half-way, except for watches and streams; 30 s
 	MaxTries        int           // endpoints to try for one request; 3
-	MaxOwnBody      int64         // bytes of an answer to the gateway itself, watches apart; 64 MiB
+	MaxOwnBody      int64         // bytes of an answer to the gateway itself, except for watches; 64 MiB
 	MaxOwnDecoded   int64         // bytes of such an answer, or of one event of a watch, once decoded; 128 MiB
 
-	CheckInterval time.Duration // between health checks of an endpoint that is well; 10 s
-	RetryInterval time.Duration // and of one that is not; 1 s
+	CheckInterval time.Duration // between health checks of a healthy endpoint; 10 s
+	RetryInterval time.Duration // between health checks of any other endpoint; 1 s
 	CheckTimeout  time.Duration // for one health check; 3 s
 	CheckFailures int           // checks in a row that fail before a healthy endpoint is held to be down; 2
 
 	EjectAfter int           // callers' requests that fail in a row before an endpoint is set aside; 5
-	EjectFor   time.Duration // the first time; it doubles, up to 5 min; 10 s
+	EjectFor   time.Duration // how long the first ejection lasts; 10 s. Each further one lasts twice as long, up to 5 min
 
 	clock func() time.Time // for tests
 }
@@ -81,7 +80,7 @@ func (o Options) now() time.Time {
 	return time.Now()
 }
 
-// EventKind is what an Event tells of.
+// EventKind says what happened.
 type EventKind string
 
 // The kinds of events.
@@ -96,12 +95,12 @@ const (
 type Event struct {
 	Kind     EventKind
 	Server   string
-	Endpoint string          // host and port; empty where none was chosen
-	Reason   Reason          // of what failed
+	Endpoint string          // host and port; empty if no endpoint was chosen
+	Reason   Reason          // of the failure
 	State    endpoints.State // of Checked
 }
 
-// Backend is one API server. All methods may be called from many goroutines.
+// Backend forwards requests to one API server. Its methods are safe for concurrent use.
 type Backend struct {
 	name        string
 	mode        v1alpha1.IdentityMode
@@ -112,14 +111,14 @@ type Backend struct {
 	connections *connections
 	responder   *Responder
 
-	// What comes without a length is flushed to the caller at once. Idle watches
-	// hold on to their buffers, so those of streams are small.
+	// The reverse proxy copies bodies with these. Idle watches keep their buffers, so
+	// the buffers of streams are small.
 	requestBuffers, streamBuffers *buffers
 	proxyLog                      *log.Logger // of the reverse proxy
 }
 
-// New makes the backend of a server. It connects to nothing. Without creds the
-// gateway itself is anonymous there.
+// New makes the backend of a server. It does not connect. If creds is nil, the gateway
+// itself is anonymous at the server.
 func New(name string, spec v1alpha1.RemoteAPIServerSpec, creds Credentials, opts Options) (*Backend, error) {
 	if creds == nil {
 		creds = &Held{}
@@ -188,13 +187,13 @@ func checkMode(mode v1alpha1.IdentityMode, s Secret) error {
 	return nil
 }
 
-// Name is the server's name, as registered.
+// Name returns the name that the server is registered by.
 func (b *Backend) Name() string { return b.name }
 
-// Health is what is known of the server now.
+// Health returns the health of the server's endpoints.
 func (b *Backend) Health() endpoints.Health { return b.endpoints.Health(b.opts.now()) }
 
-// Endpoints are its endpoints, as Events name them.
+// Endpoints returns the server's endpoints, as Events name them.
 func (b *Backend) Endpoints() []string {
 	var names []string
 	for _, ep := range b.endpoints.All {

@@ -9,16 +9,15 @@ import (
 	"sync/atomic"
 )
 
-// Secret is what the gateway presents to one server as itself: a client
-// certificate, a bearer token, both, or nothing, which is anonymous. It prints
-// as "[redacted]", however it is printed.
+// Secret identifies the gateway itself to one server, by a client certificate, a bearer
+// token, or both. The zero value is anonymous. A Secret always prints as "[redacted]".
 type Secret struct {
 	certificate *tls.Certificate
 	token       string
 }
 
-// NewSecret parses a certificate and its key, PEM, and takes a token. Each may
-// be empty; a certificate and a key come together.
+// NewSecret makes a Secret of a certificate and its key, both PEM, and a token. Each may be
+// empty; a certificate needs a key.
 func NewSecret(certPEM, keyPEM []byte, token string) (Secret, error) {
 	s := Secret{token: strings.TrimSpace(token)}
 	if strings.ContainsFunc(s.token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
@@ -49,7 +48,7 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText hides the secret.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// empty says that the gateway has nothing to show.
+// empty says that the gateway is anonymous.
 func (s Secret) empty() bool { return s.certificate == nil && s.token == "" }
 
 // authorize puts the token on a request.
@@ -59,19 +58,18 @@ func (s Secret) authorize(h http.Header) {
 	}
 }
 
-// Credentials give the Secret to present now. Current is called for every
-// request, from many goroutines, and must not block: whoever refreshes a
-// secret does so on the side. A new certificate is used for connections made
-// from then on; old connections serve their requests to the end and no others.
+// Credentials return the Secret to present now. Current is called for every request, from
+// many goroutines, and must not block: a secret has to be refreshed elsewhere. New
+// connections use a new certificate; old connections finish their requests and take no
+// others.
 type Credentials interface {
 	Current() Secret
 }
 
-// Held are credentials that are set from outside, and may be set again. The
-// zero value is anonymous.
+// Held are Credentials whose Secret can be replaced. The zero value is anonymous.
 type Held struct{ secret atomic.Pointer[Secret] }
 
-// Hold makes Held of a secret.
+// Hold returns a Held with a secret.
 func Hold(s Secret) *Held {
 	h := &Held{}
 	h.Set(s)

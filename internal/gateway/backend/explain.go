@@ -20,8 +20,9 @@ var (
 	errStalled  = errors.New("the answer stopped half-way")
 )
 
-// explain says what an error of the transport means to a person. Sent says
-// that a connection was there, so that the server may have seen the request.
+// explain says in a person's words what an error of the transport means. sent says that the
+// request had a connection, so that the server may have seen it. read says that the request
+// only reads.
 func explain(err error, endpoint string, sent, read bool, now time.Time) fault {
 	if f, ok := explainTLS(err, endpoint, now); ok {
 		return f
@@ -44,7 +45,7 @@ func explain(err error, endpoint string, sent, read bool, now time.Time) fault {
 	return fault{http.StatusBadGateway, Broken, fmt.Sprintf("broke the connection at %s before it answered: %s%s", endpoint, plainly(err), unknownOutcome(read))}
 }
 
-// unknownOutcome is what to add where a write may have been done.
+// unknownOutcome returns the words to add if a write may have happened.
 func unknownOutcome(read bool) string {
 	if read {
 		return ""
@@ -82,7 +83,7 @@ func explainTLS(err error, endpoint string, now time.Time) (fault, bool) {
 	return fault{}, false
 }
 
-// plainly is an error's innermost word, short.
+// plainly returns the text of an error's innermost cause, shortened.
 func plainly(err error) string {
 	var number syscall.Errno
 	var timeout net.Error

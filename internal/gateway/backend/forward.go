@@ -1,16 +1,13 @@
 package backend
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,16 +18,14 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/gateway/call"
-	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
 const userAgent = "xbernetes-gateway"
 
 // ServeHTTP forwards a request as the user that its context names (request.WithUser).
 // The request must have a Call, and must have passed Impersonate unless the mode is
-// PassThrough. The path is the one below the server's base URL. If the gateway
-// refuses the request, or the server fails, the answer is a Status that names the
-// server.
+// PassThrough. Its path is relative to the server's base URL. If the gateway refuses the
+// request, or the server fails, the answer is a Status that names the server.
 func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, f := b.accept(r)
 	if f != nil {
@@ -43,18 +38,18 @@ func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // trip is one caller's request on its way through the reverse proxy.
 type trip struct {
 	errand
-	backend *Backend
-	user    user.Info        // as whom the request goes
-	own     call.Credentials // the caller's
+	backend   *Backend
+	user      user.Info        // the user that the server is told
+	presented call.Credentials // by the caller
 }
 
 // forward sends the request to the server, and copies the answer to the caller.
 //
 // It uses the standard library's reverse proxy, for upgrades too, and not the
-// UpgradeAwareHandler of apimachinery, which wraps it. That one lets a caller's
-// Connection header strip what the gateway sets (it uses Director, not Rewrite),
-// waits for the answer to an upgrade without end, limit or regard for cancellation,
-// and copies the answer's headers to the caller unseen.
+// UpgradeAwareHandler of apimachinery, which wraps it. The UpgradeAwareHandler lets a
+// caller's Connection header remove headers that the gateway sets (it uses Director, not
+// Rewrite), waits for the answer to an upgrade without a time limit and even after
+// cancellation, and copies the answer's headers to the caller unchecked.
 func (t *trip) forward(w http.ResponseWriter, r *http.Request) {
 	b := t.backend
 	pool := b.requestBuffers
@@ -72,9 +67,10 @@ func (t *trip) forward(w http.ResponseWriter, r *http.Request) {
 	proxy.ServeHTTP(&final{ResponseWriter: w}, r)
 }
 
-// rewrite makes the request that the server gets. Hop-by-hop headers are gone.
+// rewrite makes the request that the server gets. The reverse proxy has removed the
+// hop-by-hop headers.
 func (t *trip) rewrite(p *httputil.ProxyRequest) {
-	identify(p.Out.Header, t.backend.mode, t.user, t.own, t.backend.credentials.Current())
+	identify(p.Out.Header, t.backend.mode, t.user, t.presented, t.backend.credentials.Current())
 	if host, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil {
 		p.Out.Header.Set("X-Forwarded-For", host)
 	}
@@ -96,9 +92,9 @@ func (b *Backend) failed(w http.ResponseWriter, r *http.Request, err error) {
 	b.responder.Respond(w, r, err)
 }
 
-// Impersonate passes a request to next as the user that its headers ask for, if by
-// allows the caller that, and refuses it otherwise, as Kubernetes does. If by is nil,
-// nobody may impersonate. next gets none of the headers that ask. The request's Call
+// Impersonate decides as which user a request is made. If its headers ask to impersonate
+// somebody, and by allows the caller to, next gets the request as that user, without those
+// headers. If by does not allow it, or is nil, the request is refused. The request's Call
 // must have a Server.
 func Impersonate(next http.Handler, by authorizer.UnconditionalAuthorizer) http.Handler {
 	answers := NewResponder()
@@ -115,13 +111,13 @@ func Impersonate(next http.Handler, by authorizer.UnconditionalAuthorizer) http.
 			answers.Respond(w, r, NewStatus(call.Of(r).Server.Name, http.StatusForbidden, Refused,
 				"is told by the gateway who the caller is, and the gateway lets nobody impersonate others (--as)"))
 		default:
-			filter.ServeHTTP(w, r.Clone(r.Context())) // a copy, because headers are taken off
+			filter.ServeHTTP(w, r.Clone(r.Context())) // a copy, because headers are removed
 		}
 	})
 }
 
-// accept refuses a request that the server could read in another way than the
-// gateway, or whose caller the server would take for somebody else.
+// accept refuses a request that the server could read differently from the gateway, or
+// whose caller the server would take for somebody else.
 func (b *Backend) accept(r *http.Request) (*trip, *fault) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -140,9 +136,9 @@ func (b *Backend) accept(r *http.Request) (*trip, *fault) {
 	if b.mode != v1alpha1.PassThrough && Impersonates(r.Header) {
 		return nil, &fault{http.StatusForbidden, Refused, "is told by the gateway who the caller is, and nobody has decided whether the caller may impersonate others (--as)"}
 	}
-	t := &trip{backend: b, own: c.Credentials}
+	t := &trip{backend: b, presented: c.Credentials}
 	t.user, _ = request.UserFrom(r.Context())
-	if f := checkCaller(b.mode, t.user, t.own); f != nil {
+	if f := checkCaller(b.mode, t.user, t.presented); f != nil {
 		return nil, f
 	}
 	if err := checkMode(b.mode, b.credentials.Current()); err != nil {
@@ -158,7 +154,8 @@ func (b *Backend) accept(r *http.Request) (*trip, *fault) {
 	return t, nil
 }
 
-// clientOf tells clients apart, to keep each to one endpoint.
+// clientOf returns a string that identifies the client, so that it can stay with one
+// endpoint.
 func clientOf(u user.Info, r *http.Request) string {
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
 	if u == nil {
@@ -171,7 +168,7 @@ func (b *Backend) refuse(w http.ResponseWriter, r *http.Request, f fault) {
 	b.responder.Respond(w, r, b.fail("", f))
 }
 
-// judged sends a request and returns the answer if it may go on.
+// judged sends a request and returns the answer if judge lets it go on.
 func (b *Backend) judged(r *http.Request, e errand) (*http.Response, error) {
 	resp, err := b.send(r, e)
 	if err != nil {
@@ -184,105 +181,8 @@ func (b *Backend) judged(r *http.Request, e errand) (*http.Response, error) {
 	return resp, nil
 }
 
-// Own speaks to the server as the gateway itself. Of a request's URL only the
-// path and the query count: they are relative to the server's base. Redirects
-// and what is no object of Kubernetes where one was asked for are errors, as
-// is an answer larger than MaxOwnBody, watches apart, or one that would take more
-// than MaxOwnDecoded. It asks for JSON alone, whose weight can be told before it is
-// decoded, and takes nothing else. Errors are Statuses that name the server.
-func (b *Backend) Own() http.RoundTripper { return roundTripper(b.roundTripOwn) }
-
-func (b *Backend) roundTripOwn(r *http.Request) (*http.Response, error) {
-	out := r.Clone(r.Context())
-	out.Header.Del("Authorization")
-	b.identifySelf(out.Header)
-	out.Header.Set("Accept", onlyJSON(out.Header.Get("Accept")))
-	if out.Header.Get("User-Agent") == "" {
-		out.Header.Set("User-Agent", userAgent)
-	}
-	info, err := call.ReadURL(out) // the context may tell of a caller's request
-	if err == nil {
-		err = checkPath(out.URL, info)
-	}
-	if err != nil {
-		if r.Body != nil {
-			r.Body.Close()
-		}
-		return nil, b.fail("", fault{http.StatusBadRequest, Refused, "does not get this request: " + err.Error()})
-	}
-	e := errand{client: userAgent, longRunning: LongRunning(info), object: wantsObject(info)}
-	resp, err := b.judged(out, e)
-	if err != nil {
-		return nil, err
-	}
-	failed := func(f fault) error { return b.fail(resp.Request.URL.Host, f) }
-	if kind := encodingOf(resp.Header.Get("Content-Type")); kind != "json" && kind != "" {
-		resp.Body.Close()
-		return nil, failed(fault{http.StatusBadGateway, NotKubernetes, fmt.Sprintf("answered %s with %s, and JSON was asked for", shorten(r.URL.Path), typeOf(resp))})
-	}
-	if !e.longRunning {
-		resp.Body = &limited{ReadCloser: resp.Body, left: b.opts.MaxOwnBody, fail: func() error {
-			return failed(fault{http.StatusBadGateway, TooLarge, fmt.Sprintf("answered %s with more than %d MiB", shorten(r.URL.Path), b.opts.MaxOwnBody>>20)})
-		}}
-	}
-	resp.Body = &weighed{resp.Body, weight.NewReader(resp.Body, b.opts.MaxOwnDecoded), func() error {
-		return failed(fault{http.StatusBadGateway, TooLarge, fmt.Sprintf("answered %s with what takes more than %d MiB once it is decoded", shorten(r.URL.Path), b.opts.MaxOwnDecoded>>20)})
-	}}
-	return resp, nil
-}
-
-// onlyJSON returns an Accept header without the encodings whose weight cannot be
-// told. It keeps types that it does not know: a server refuses those itself.
-func onlyJSON(accept string) string {
-	var left []string
-	for _, t := range strings.Split(accept, ",") {
-		if t = strings.TrimSpace(t); t != "" && (encodingOf(t) == "json" || encodingOf(t) == "") {
-			left = append(left, t)
-		}
-	}
-	return cmp.Or(strings.Join(left, ","), "application/json")
-}
-
-// weighed is a body whose JSON is not heavier than is taken.
-type weighed struct {
-	io.Closer
-	from io.Reader
-	fail func() error
-}
-
-func (w *weighed) Read(p []byte) (int, error) {
-	n, err := w.from.Read(p)
-	if errors.Is(err, weight.ErrTooHeavy) {
-		err = w.fail()
-	}
-	return n, err
-}
-
-// limited is a body of which no more than left is read.
-type limited struct {
-	io.ReadCloser
-	left int64
-	fail func() error
-}
-
-func (l *limited) Read(p []byte) (int, error) {
-	if l.left < 0 {
-		return 0, l.fail()
-	}
-	// One byte more than allowed tells a body that ends there from one that goes on.
-	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left+1)])
-	if l.left -= int64(n); l.left < 0 {
-		return n - 1, l.fail()
-	}
-	return n, err
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// final is a ResponseWriter that a server's informational answers (1xx) do not
-// get through: the reverse proxy writes their headers over the gateway's own.
+// final is a ResponseWriter that drops a server's informational answers (1xx), with which
+// the reverse proxy would overwrite the gateway's own headers.
 type final struct {
 	http.ResponseWriter
 	staged  http.Header
@@ -291,7 +191,8 @@ type final struct {
 
 func (f *final) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// Header is a draft until the answer proper, and then the real one, for trailers.
+// Header returns a draft until the final answer is written, and then the real headers, for
+// trailers.
 func (f *final) Header() http.Header {
 	if f.written {
 		return f.ResponseWriter.Header()
@@ -326,7 +227,7 @@ func (f *final) commit() {
 	}
 }
 
-// buffers lend what bodies are copied with.
+// buffers lends buffers of one size to the reverse proxy.
 type buffers struct {
 	size int
 	pool sync.Pool

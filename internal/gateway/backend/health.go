@@ -14,9 +14,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
-// Run checks the health of every endpoint until ctx ends, and then closes idle
-// connections. Requests are served without it as well; then each request has to find
-// out by itself that an endpoint is down.
+// Run checks the health of every endpoint until ctx ends, and then closes idle connections.
+// Without Run requests are served too, but each has to find out itself that an endpoint is
+// down.
 func (b *Backend) Run(ctx context.Context) error {
 	defer b.connections.close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -47,7 +47,7 @@ func (c *checker) run(ctx context.Context) {
 			b.log.Info("endpoint state changed", "endpoint", ep.Base.Host, "from", before, "to", state, "error", why)
 		}
 		b.observe(Event{Kind: Checked, Endpoint: ep.Base.Host, State: state})
-		// At least RetryInterval passes, however many requests fail and kick.
+		// However many requests fail and kick, RetryInterval passes between two checks.
 		pause(ctx, b.opts.RetryInterval, nil)
 		if state == endpoints.Healthy && c.failures == 0 {
 			pause(ctx, b.opts.CheckInterval-b.opts.RetryInterval, ep.Kick)
@@ -55,8 +55,8 @@ func (c *checker) run(ctx context.Context) {
 	}
 }
 
-// pause waits for about d, at random, so that gateways do not all ask at once. It
-// ends early if ctx ends or wake has something.
+// pause waits for about d, at random, so that gateways do not all ask at once. It ends early
+// if ctx ends or wake has a value.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(d*3/4 + rand.N(max(d/2, 1)))
 	defer timer.Stop()
@@ -81,9 +81,8 @@ func (c *checker) judge(found endpoints.State) endpoints.State {
 	return found
 }
 
-// check asks the endpoint how it is. It asks for /readyz; if the server has no such
-// path or forbids it, for /healthz; and then for /version, for which any answer will
-// do that is not an error of the server's own.
+// check asks the endpoint for /readyz. If the server has no such path or forbids it, check
+// asks for /healthz, and then for /version, where any answer but a server error will do.
 func (c *checker) check(ctx context.Context) (s endpoints.State, why string, latency time.Duration) {
 	b := c.backend
 	ctx, cancel := context.WithTimeout(ctx, b.opts.CheckTimeout)
@@ -105,7 +104,7 @@ func (c *checker) check(ctx context.Context) (s endpoints.State, why string, lat
 			return endpoints.Healthy, "does not accept the gateway's own credentials (401)", latency
 		}
 	}
-	// The endpoint answers, and tells the gateway no more than that.
+	// The endpoint answers, and that is all that it shows the gateway.
 	return endpoints.Healthy, "", latency
 }
 

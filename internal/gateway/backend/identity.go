@@ -25,17 +25,17 @@ const (
 	remoteExtra = "X-Remote-Extra-"
 )
 
-// checkCaller refuses a caller whom a server in this mode would not see as
-// who they are.
-func checkCaller(mode v1alpha1.IdentityMode, u user.Info, own call.Credentials) *fault {
+// checkCaller refuses a caller whom a server in this mode would take for somebody else, or
+// for nobody. presented are the credentials that the caller sent.
+func checkCaller(mode v1alpha1.IdentityMode, u user.Info, presented call.Credentials) *fault {
 	if mode == v1alpha1.PassThrough {
 		switch {
-		case len(own.Authorization) > 1:
+		case len(presented.Authorization) > 1:
 			return &fault{http.StatusBadRequest, Refused, "gets no request with two Authorization headers: send one"}
-		case own.Certificate && own.HasToken():
+		case presented.Certificate && presented.HasToken():
 			return &fault{http.StatusUnauthorized, Refused, "takes the caller's own credentials, and these came twice, as a client certificate and as a token: " +
 				"send the token without the certificate, so that the gateway and the server see the same user"}
-		case own.Certificate:
+		case presented.Certificate:
 			return &fault{http.StatusUnauthorized, Refused, "takes the caller's own credentials, and a client certificate cannot be passed on: " +
 				"use a bearer token (kubectl --token, or a kubeconfig user with token or exec), go to the server directly, " +
 				"or have its administrator set identity.mode to Impersonate or FrontProxy"}
@@ -72,22 +72,21 @@ func survives(v string) bool {
 	return textproto.TrimString(v) == v && !strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// identify makes the headers of a caller's request those that the server
-// gets: nothing that speaks of identity is left of what the caller sent, and
-// the caller as the gateway knows them, or their own token, is added.
-// checkCaller has passed.
-func identify(h http.Header, mode v1alpha1.IdentityMode, u user.Info, own call.Credentials, gateway Secret) {
+// identify turns the headers of a caller's request into those that the server gets. It
+// removes every header that speaks of identity, and adds the user whom the gateway knows,
+// or in PassThrough mode the caller's own token. checkCaller must have passed.
+func identify(h http.Header, mode v1alpha1.IdentityMode, u user.Info, presented call.Credentials, gateway Secret) {
 	for name := range h {
 		if !passes(name, mode) {
 			delete(h, name)
 		}
 	}
 	if mode == v1alpha1.PassThrough {
-		if len(own.Authorization) == 1 {
-			h["Authorization"] = own.Authorization
+		if len(presented.Authorization) == 1 {
+			h["Authorization"] = presented.Authorization
 		}
-		if len(own.Protocols) > 0 && h["Upgrade"] != nil {
-			h["Sec-Websocket-Protocol"] = own.Protocols
+		if len(presented.Protocols) > 0 && h["Upgrade"] != nil {
+			h["Sec-Websocket-Protocol"] = presented.Protocols
 		}
 		return
 	}
@@ -101,12 +100,12 @@ func identify(h http.Header, mode v1alpha1.IdentityMode, u user.Info, own call.C
 	}
 }
 
-// Self is the gateway's name at a server that it tells who the caller is
-// (FrontProxy), when it asks for itself and has no token there. What it may
-// read beyond what every authenticated user may, the server has to grant it.
+// Self is the user name of the gateway's own requests in FrontProxy mode, if it has no
+// token at the server. It may read what every authenticated user may; any other right the
+// server has to grant it.
 const Self = "system:xbernetes:gateway"
 
-// identifySelf says that the gateway itself asks.
+// identifySelf adds the headers that identify the gateway itself.
 func (b *Backend) identifySelf(h http.Header) {
 	secret := b.credentials.Current()
 	secret.authorize(h)
@@ -115,7 +114,7 @@ func (b *Backend) identifySelf(h http.Header) {
 	}
 }
 
-// describe says who a user is, in one of the two sets of headers.
+// describe adds the headers that name a user, in one of the two sets of headers.
 func describe(h http.Header, u user.Info, name, uid, group, extra string) {
 	h[name] = []string{u.GetName()}
 	if u.GetUID() != "" {
@@ -133,9 +132,9 @@ func describe(h http.Header, u user.Info, name, uid, group, extra string) {
 	}
 }
 
-// escapeKey writes the key of an extra as part of a header's name, which loses
-// its case on the way: what is no lower-case letter of a token is escaped by %,
-// as Kubernetes reads it.
+// escapeKey encodes the key of an extra as part of a header's name. Such names lose their
+// case on the way, so every character but a digit, a lower-case letter or another token
+// character is escaped by %, as Kubernetes reads it.
 func escapeKey(key string) string {
 	var b strings.Builder
 	for i := range len(key) {
@@ -150,10 +149,10 @@ func escapeKey(key string) string {
 
 // passes says whether a header that the caller sent goes on to the server.
 //
-// Where the gateway vouches for the caller (Impersonate, FrontProxy), only what
-// is known to say nothing of identity passes: a server may trust any name it
-// was configured with. With the caller's own credentials all passes but what
-// only proxies may say.
+// If the gateway vouches for the caller (Impersonate, FrontProxy), only headers pass that
+// are known to say nothing about identity, because a server may trust any header that it
+// was configured with. With the caller's own credentials, every header passes but those
+// that only proxies may set.
 func passes(name string, mode v1alpha1.IdentityMode) bool {
 	// Servers have taken X_Remote_User for X-Remote-User.
 	n := strings.ReplaceAll(strings.ToLower(name), "_", "-")
@@ -164,22 +163,22 @@ func passes(name string, mode v1alpha1.IdentityMode) bool {
 		return false
 	}
 	if strings.HasPrefix(n, "impersonate-") {
-		return n == strings.ToLower(name) // the server judges
+		return n == strings.ToLower(name) // the server decides about impersonation
 	}
-	return n != "authorization" && !forProxies[n] // identify sets the former
+	return n != "authorization" && !forProxies[n] // identify sets Authorization
 }
 
-// harmless are the headers that pass where the gateway vouches for the caller.
-// Upgrade and Connection are what the reverse proxy made of them.
+// harmless are the headers that pass if the gateway vouches for the caller. The reverse
+// proxy sets Upgrade and Connection itself.
 var harmless = map[string]bool{
 	"audit-id": true, "baggage": true, "cache-control": true, "connection": true, "pragma": true, "range": true, "te": true,
 	"traceparent": true, "tracestate": true, "upgrade": true, "user-agent": true, "x-request-id": true,
 	"x-stream-protocol-version": true,
 }
 
-// forProxies are headers that a caller has no say in, in any mode: cookies of
-// the gateway's origin, addresses, methods and URLs other than those checked,
-// and what has Go's client repeat a write.
+// forProxies are headers that never pass from a caller: cookies of the gateway's origin;
+// addresses, methods and URLs other than the checked ones; and headers that make Go's
+// client repeat a write.
 var forProxies = map[string]bool{
 	"cookie": true, "cookie2": true, "expect": true, "forwarded": true, "http2-settings": true, "idempotency-key": true,
 	"x-idempotency-key": true, "x-client-ip": true, "x-real-ip": true, "true-client-ip": true, "x-rewrite-url": true,
@@ -190,7 +189,7 @@ func hasAnyPrefix(s string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s, p) })
 }
 
-// dropTokenProtocol takes a token out of the WebSocket subprotocols.
+// dropTokenProtocol removes a token from the WebSocket subprotocols.
 func dropTokenProtocol(h http.Header) {
 	const name = "Sec-Websocket-Protocol"
 	if h[name] == nil {
@@ -210,7 +209,7 @@ func dropTokenProtocol(h http.Header) {
 	}
 }
 
-// Impersonates says whether a request asks to be somebody else.
+// Impersonates says whether a request's headers ask to impersonate somebody.
 func Impersonates(h http.Header) bool {
 	for name := range h {
 		if asksForUser(name) {
@@ -220,14 +219,14 @@ func Impersonates(h http.Header) bool {
 	return false
 }
 
-// asksForUser says whether a header is one of those by which a caller impersonates.
+// asksForUser says whether a header is used to ask for impersonation.
 func asksForUser(header string) bool {
 	return strings.HasPrefix(strings.ToLower(header), "impersonate-")
 }
 
-// checkHop refuses what a caller says of the connection when it could mean
-// something else further on: headers declared hop-by-hop to have them dropped,
-// and switches to a protocol that would tunnel requests past the gateway.
+// checkHop refuses Connection and Upgrade headers that could harm further on: headers
+// declared hop-by-hop so that a proxy drops them, and switches to a protocol that would
+// tunnel requests past the gateway.
 func checkHop(r *http.Request) error {
 	for _, line := range r.Header["Connection"] {
 		for token := range strings.SplitSeq(line, ",") {

@@ -12,14 +12,14 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
-// errand says how to send a request, be it a caller's or the gateway's own.
+// errand says how to send a request, a caller's or the gateway's own.
 type errand struct {
-	client      string // the same for all requests of a client, which keep to one endpoint
-	longRunning bool   // the answer may take as long as it likes
+	client      string // the same for all requests of a client, which stays with one endpoint
+	longRunning bool   // the answer has no time limit
 	object      bool   // the answer must be an object of Kubernetes
 	keepEscapes bool   // escapes in the path are sent as they came
 	upgrade     string // the protocol that the caller asks for; "": none
-	passThrough bool   // the request has the caller's credentials, and none of the gateway's
+	passThrough bool   // the request carries the caller's credentials, and none of the gateway's
 }
 
 func (e errand) transport(b *Backend) http.RoundTripper {
@@ -34,10 +34,9 @@ func (e errand) transport(b *Backend) http.RoundTripper {
 	return conns.traced
 }
 
-// send sends a request, whose URL is relative to the server's base, to an endpoint,
-// and if that fails to another, provided that it is safe to send it twice. That is
-// safe for a read that was not answered, and for a write that never had a connection.
-// The error is a fault's Status.
+// send sends a request, whose URL is relative to the server's base, to an endpoint. If that
+// fails, it tries another endpoint, but only if sending twice is safe: for a read that was
+// not answered, and for a write that never had a connection. The error is a fault's Status.
 func (b *Backend) send(req *http.Request, e errand) (*http.Response, error) {
 	body := req.Body
 	read := isRead(req.Method) && e.upgrade == "" && body == nil
@@ -59,7 +58,7 @@ func (b *Backend) send(req *http.Request, e errand) (*http.Response, error) {
 		out.URL = join(ep.Base, req.URL, e.keepEscapes)
 		out.Host = ""
 		if body != nil {
-			out.Body = io.NopCloser(body) // a transport closes what it was given, used or not
+			out.Body = io.NopCloser(body) // a transport closes the body even if it sends nothing
 		}
 		resp, sent, err := b.attempt(rt, out, e)
 		if err == nil && !unwell(resp.StatusCode) {
@@ -119,7 +118,7 @@ func (b *Backend) fail(endpoint string, f fault) error {
 // begin in time and must not stall. sent says that the request had a connection.
 func (b *Backend) attempt(rt http.RoundTripper, req *http.Request, e errand) (resp *http.Response, sent bool, err error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	var got atomic.Bool // a transport may still be dialling when it has given up
+	var got atomic.Bool // atomic, because a transport may still dial after it has given up
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }})
 	var timer *time.Timer
 	if !e.longRunning || e.upgrade != "" {

@@ -16,9 +16,8 @@ import (
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 )
 
-// Reason is why a request was not answered by its server, in one word. It is
-// the type of the cause in the Status that the caller gets, and a label of
-// metrics: the set is closed.
+// Reason says in one word why a request was not answered by its server. It is the type of
+// the cause in the Status that the caller gets, and a label of metrics. The set is closed.
 type Reason string
 
 // The reasons.
@@ -26,7 +25,7 @@ const (
 	Refused        Reason = "Refused"        // the gateway does not pass such a request on
 	NoEndpoint     Reason = "NoEndpoint"     // every endpoint is down
 	Unreachable    Reason = "Unreachable"    // no connection to an endpoint
-	BadCertificate Reason = "BadCertificate" // the server's certificate, or ours in its eyes
+	BadCertificate Reason = "BadCertificate" // the gateway does not accept the server's certificate, or the server the gateway's
 	Broken         Reason = "Broken"         // the connection broke before the answer
 	NoAnswer       Reason = "NoAnswer"       // no answer in time
 	Stalled        Reason = "Stalled"        // the answer stopped half-way
@@ -37,16 +36,16 @@ const (
 	Canceled       Reason = "Canceled"       // the caller went away
 )
 
-// fault is a Reason, with the HTTP status that tells of it and what happened,
-// as the rest of a sentence that begins with the server.
+// fault is a Reason with its HTTP status, and a message that continues a sentence whose
+// subject is the server.
 type fault struct {
 	code    int
 	reason  Reason
 	message string
 }
 
-// statusReasons are the reasons of Kubernetes for a status code; what has
-// none keeps our own.
+// statusReasons are Kubernetes' reasons for a status code. A code that is not listed keeps
+// the fault's Reason.
 var statusReasons = map[int]metav1.StatusReason{
 	http.StatusBadRequest:         metav1.StatusReasonBadRequest,
 	http.StatusUnauthorized:       metav1.StatusReasonUnauthorized,
@@ -59,7 +58,7 @@ var statusReasons = map[int]metav1.StatusReason{
 	http.StatusGatewayTimeout:     metav1.StatusReasonTimeout,
 }
 
-// status is a fault as the Status of Kubernetes, which names the server.
+// status returns the fault as a Status of Kubernetes that names the server.
 func (f fault) status(server string) *apierrors.StatusError {
 	reason, ok := statusReasons[f.code]
 	if !ok {
@@ -77,8 +76,8 @@ func (f fault) status(server string) *apierrors.StatusError {
 	}}
 }
 
-// NewStatus is the Status of a failure that the gateway itself met on the way
-// to a server. Message goes on a sentence that begins with the server.
+// NewStatus returns the Status of a failure that the gateway met on the way to a server.
+// message continues a sentence whose subject is the server.
 func NewStatus(server string, code int, reason Reason, message string) *apierrors.StatusError {
 	return fault{code, reason, message}.status(server)
 }
@@ -87,7 +86,7 @@ func NewStatus(server string, code int, reason Reason, message string) *apierror
 // with NewResponder.
 type Responder struct{ codecs serializer.CodecFactory }
 
-// NewResponder is a Responder that knows JSON, YAML, protobuf and CBOR.
+// NewResponder returns a Responder for JSON, YAML, protobuf and CBOR.
 func NewResponder() *Responder {
 	scheme := runtime.NewScheme()
 	v1 := schema.GroupVersion{Version: "v1"}
@@ -96,8 +95,7 @@ func NewResponder() *Responder {
 	return &Responder{codecs: serializer.NewCodecFactory(scheme, serializer.WithSerializer(cbor.NewSerializerInfo))}
 }
 
-// Respond writes err as a Status, in JSON where nothing that the caller
-// accepts is known.
+// Respond writes err as a Status, in JSON if the caller accepts no known encoding.
 func (s *Responder) Respond(w http.ResponseWriter, r *http.Request, err error) {
 	if _, _, unknown := negotiation.NegotiateOutputMediaType(r, s.codecs, negotiation.DefaultEndpointRestrictions); unknown != nil {
 		r = r.Clone(r.Context())

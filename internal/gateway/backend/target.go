@@ -8,8 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// LongRunning says whether a request has no natural end, as kube-apiserver
-// sees it: a watch, or a stream into something that runs.
+// LongRunning says whether a request is long-running, as kube-apiserver has it: a watch, or
+// a stream to a running container.
 func LongRunning(info *request.RequestInfo) bool {
 	switch info.Verb {
 	case "watch", "proxy":
@@ -22,9 +22,8 @@ func LongRunning(info *request.RequestInfo) bool {
 	return false
 }
 
-// wantsObject says whether the answer to a request must be an object of
-// Kubernetes: not of a subresource that Kubernetes does not know, nor outside
-// the paths that it names.
+// wantsObject says whether the answer to a request must be an object of Kubernetes. It need
+// not be one for subresources that Kubernetes does not know, nor for paths outside the API.
 func wantsObject(info *request.RequestInfo) bool {
 	if info.IsResourceRequest {
 		switch info.Subresource {
@@ -36,16 +35,16 @@ func wantsObject(info *request.RequestInfo) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(info.Path, "/"), "/")
 	switch first {
 	case "api", "apis", "version":
-		// OpenAPI is none: kube-apiserver serves its v3 root as text/plain.
+		// /openapi is not listed: kube-apiserver serves the root of v3 as text/plain.
 		return true
 	}
 	return false
 }
 
-// checkPath refuses a path that the gateway and the server could read
-// differently: it would be checked as one thing and served as another, or
-// leave the server's base path. What follows a proxy subresource belongs to
-// somebody else, and only must not climb.
+// checkPath refuses a path that the gateway and the server could read differently: such a
+// path would be checked as one thing and served as another, or would leave the server's
+// base path. After a proxy subresource the path is another program's; there only . and ..
+// are refused.
 func checkPath(u *url.URL, info *request.RequestInfo) error {
 	escaped := u.EscapedPath()
 	if !strings.HasPrefix(escaped, "/") {
@@ -70,8 +69,8 @@ func checkPath(u *url.URL, info *request.RequestInfo) error {
 	return nil
 }
 
-// proxyRest is where, among the segments of a path, what a proxy subresource
-// forwards begins; 0 if it is no such path.
+// proxyRest returns the index of the first segment that a proxy subresource forwards; 0 if
+// the path has no proxy subresource.
 func proxyRest(segments []string, info *request.RequestInfo) int {
 	if !info.IsResourceRequest || info.Subresource != "proxy" {
 		return 0
@@ -107,8 +106,8 @@ func checkSegment(escaped string) error {
 	return nil
 }
 
-// climbs says whether a path has a dot segment, as it stands or to a reader
-// that unescapes it once or twice, takes \ for /, or cuts parameters off at ;.
+// climbs says whether a path has a segment . or .., also for a reader that unescapes it once
+// or twice, takes \ for /, or cuts parameters off at ;.
 func climbs(path string) bool {
 	for range 3 {
 		for s := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
@@ -126,9 +125,9 @@ func climbs(path string) bool {
 	return false
 }
 
-// join puts a request's path and query below an endpoint's base URL. The path
-// has passed checkPath. Escapes that mean nothing are dropped: server and
-// gateway read the same letters.
+// join puts a request's path and query below an endpoint's base URL. The path must have
+// passed checkPath. Needless escapes are dropped, so that server and gateway read the same
+// letters.
 func join(base, in *url.URL, keepEscapes bool) *url.URL {
 	out := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: base.Path + in.Path, RawQuery: in.RawQuery}
 	if keepEscapes && in.RawPath != "" {
@@ -155,7 +154,7 @@ func parseBase(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// shorten keeps what others wrote short enough for a message.
+// shorten cuts foreign text to the length that a message may have.
 func shorten(s string) string {
 	const most = 200
 	if len(s) <= most {

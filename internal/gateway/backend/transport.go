@@ -20,19 +20,19 @@ type connections struct {
 	config tls.Config // without a client certificate
 	opts   Options
 
-	// plain carries the caller's own credentials: a connection on which the
-	// gateway has identified itself would lend them its own.
+	// plain is for requests with the caller's own credentials. On a connection with the
+	// gateway's certificate, such a request would have the gateway's rights.
 	plain pair
 
 	mu      sync.Mutex
-	current *tls.Certificate // what own presents; guarded by mu
-	own     pair             // carries the gateway's credentials; guarded by mu
+	current *tls.Certificate // the certificate of own; guarded by mu
+	own     pair             // for requests with the gateway's credentials; guarded by mu
 }
 
-// pair is a transport for requests, and one for upgrades, which HTTP/2 has not.
+// pair is a transport for requests, and one for upgrades, which HTTP/2 does not have.
 type pair struct {
 	requests, upgrades *http.Transport
-	traced             http.RoundTripper // requests, with spans where they are wanted
+	traced             http.RoundTripper // requests, with spans if there is a Tracer
 }
 
 func (p pair) close() {
@@ -71,17 +71,17 @@ func (c *connections) transport(cert *tls.Certificate, http2 bool) *http.Transpo
 		DialContext:         c.opts.Dial,
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: c.opts.DialTimeout,
-		// What a caller accepts, the server compresses; the gateway passes it on.
+		// The gateway passes a compressed answer on as it is.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 256 << 10,
 		MaxIdleConnsPerHost:    256,
 		IdleConnTimeout:        90 * time.Second,
 		ForceAttemptHTTP2:      http2,
 		HTTP2: &http.HTTP2Config{
-			// A connection full of quiet watches must still be seen to die.
+			// Pings show that a connection is dead even if all its watches are quiet.
 			SendPingTimeout: 30 * time.Second,
 			PingTimeout:     15 * time.Second,
-			// What a slow caller can have the gateway hold, for one request.
+			// This bounds what a slow caller makes the gateway hold for one request.
 			MaxReceiveBufferPerStream: 1 << 20,
 		},
 	}
@@ -93,7 +93,7 @@ func (c *connections) transport(cert *tls.Certificate, http2 bool) *http.Transpo
 	return t
 }
 
-// asGateway are the transports that present secret's certificate.
+// asGateway returns the transports that present secret's certificate.
 func (c *connections) asGateway(secret Secret) pair {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +111,7 @@ func sameCertificate(a, b *tls.Certificate) bool {
 	return bytes.Equal(a.Certificate[0], b.Certificate[0])
 }
 
-// close lets go of what is idle; what is in use ends with its request.
+// close closes idle connections. Others end with their requests.
 func (c *connections) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

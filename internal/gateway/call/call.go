@@ -1,6 +1,6 @@
-// Package call is what the gateway knows of one request: a single value, under a
-// single key of the request's context, which each handler reads and adds to. It
-// never decides anything.
+// Package call holds what the gateway knows of one request: a single value, under a single
+// key of the request's context, which each handler reads and adds to. It never decides
+// anything.
 //
 // The user is not in it. The user stays under Kubernetes' own key (request.UserFrom),
 // where Kubernetes' filters look, and where its impersonation filter replaces the user.
@@ -22,26 +22,25 @@ import (
 // other, so that no lock is needed. Each field says which handler sets it; the
 // field does not change after that.
 type Call struct {
-	// Credentials are the caller's own, as they came in. Begin sets them.
+	// Credentials are the caller's, as they came in. Begin sets them.
 	Credentials Credentials
-	// Info is what method and URL say, as Kubernetes reads them. Begin sets it, also
-	// under Kubernetes' own key (request.RequestInfoFrom). No handler changes the
-	// method, and none but Answer changes what the URL means.
+	// Info is Kubernetes' reading of method and URL. Begin sets it, also under
+	// Kubernetes' own key (request.RequestInfoFrom). No handler changes the method, and
+	// only Answer may change the meaning of the URL.
 	Info *request.RequestInfo
 
-	// Server is the server that holds what the path is about; nil if none does, or if
-	// the gateway itself answers. Routing sets it, OfObject and Answer from the path,
-	// and only once: the policies judge for the server that the request is then sent
-	// to, though servers come and go meanwhile.
+	// Server is the server that holds the path's group; nil if no server does, or if
+	// the gateway itself answers. Routing sets Server, OfObject and Answer from the path,
+	// and only once: servers may come and go meanwhile, but the request is sent to the
+	// server for which the policies judged it.
 	Server *v1alpha1.RemoteAPIServer
-	// OfObject says that the request is about objects, or what is below them.
+	// OfObject says that the request is about objects or their subresources.
 	OfObject bool
 	// Answer answers the request once every other handler has let it pass.
 	Answer http.HandlerFunc
 
-	// Verified says that the gateway knows the caller, and Unverified why the
-	// credentials that came could not be verified, if any came. Authentication sets
-	// them.
+	// Verified says that the gateway knows the caller. Unverified says why it could not
+	// verify the caller's credentials; nil if there were none. Authentication sets both.
 	Verified   bool
 	Unverified error
 
@@ -49,19 +48,19 @@ type Call struct {
 	Traffic Traffic
 }
 
-// Traffic is whose limits a request counts against, and what is recorded of it.
+// Traffic says whose limits a request counts against, and what is recorded of it.
 type Traffic struct {
-	Caller     string // who calls, also if they impersonate somebody; "" until it is known
-	Privileged bool   // the caller is of system:masters
+	Caller     string // the caller, even if the request impersonates somebody; "" until it is known
+	Privileged bool   // the caller is in system:masters
 	Server     string // the server that got the request, or whose limit refused it; "": none
-	RejectedBy string // whose limit refused the request; "": none
+	RejectedBy string // the kind of limit that refused the request; "": none
 }
 
 type key struct{}
 
-// Begin returns the request with its Call in its context. It comes before every
-// handler that looks at a request's Call or changes the request, and only once. It
-// fails if Kubernetes could not read the URL.
+// Begin returns the request with its Call in its context. Call it once, before every
+// handler that reads the Call or changes the request. It fails if Kubernetes could not
+// read the URL.
 func Begin(r *http.Request) (*http.Request, error) {
 	info, err := ReadURL(r)
 	if err != nil {
@@ -83,11 +82,11 @@ func Of(r *http.Request) *Call {
 
 var paths = request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
-// ReadURL returns what a request's method and URL say to kube-apiserver.
+// ReadURL reads a request's method and URL as kube-apiserver does.
 func ReadURL(r *http.Request) (*request.RequestInfo, error) { return paths.NewRequestInfo(r) }
 
-// Credentials are what a caller identifies itself with. Authenticators take them
-// off the request; servers in PassThrough mode still get them.
+// Credentials identify a caller. Authenticators remove them from the request; servers in
+// PassThrough mode still get them.
 type Credentials struct {
 	Authorization []string
 	Protocols     []string // Sec-WebSocket-Protocol, which may carry a token

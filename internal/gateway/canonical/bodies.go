@@ -11,26 +11,27 @@ import (
 const (
 	// bodyMost is what an object may take, as in Kubernetes.
 	bodyMost = 3 << 20
-	// parsedMost is what an object in YAML or CBOR may take, whose parsers make
-	// much of little.
+	// parsedMost is the greatest size of an object in YAML or CBOR, whose parsers use
+	// much memory for few bytes.
 	parsedMost = 1 << 20
-	// bodiesMost is what all bodies together may take, and userMost those of one
-	// user: a body takes what has come of it, not what it promises.
+	// bodiesMost is how many bytes all bodies together may take, and userMost the
+	// bodies of one user. A body takes the bytes that have arrived, not its declared
+	// length.
 	bodiesMost = 256 << 20
 	userMost   = 64 << 20
-	// yamlMost is how many bodies are parsed as YAML at once.
+	// yamlMost is how many bodies may be parsed as YAML at once.
 	yamlMost = 4
 )
 
-// Bodies bound what the bodies that are held at once take. The zero value is
-// ready; all methods are safe for concurrent use.
+// Bodies bounds the memory of all bodies that are held at once. The zero value is ready; all
+// methods are safe for concurrent use.
 type Bodies struct {
 	mu    sync.Mutex
 	total int            // Invariant: the sum of users, at most bodiesMost
 	users map[string]int // each above 0 and at most userMost
 }
 
-// take adds n bytes to what a user's bodies take, if there is room.
+// take reserves n more bytes for a user's bodies, if there is room.
 func (b *Bodies) take(user string, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,8 +55,7 @@ func (b *Bodies) give(user string, n int) {
 	}
 }
 
-// read reads a body whole. Release gives back what it takes; with an error
-// nothing is taken.
+// read reads a whole body. The caller must release its bytes, unless read returns an error.
 func (b *Bodies) read(user string, from io.Reader) (body []byte, release func(), err error) {
 	taken := 0
 	release = sync.OnceFunc(func() { b.give(user, taken) })

@@ -1,7 +1,6 @@
-// Package canonical makes of a request, as k8s.io/apiserver reads it, the only form in
-// which it is sent on: a form that says nothing but what was read. It refuses what two
-// servers could read in two ways. It never decides who may do what, and never asks
-// anybody.
+// Package canonical turns a request, as k8s.io/apiserver reads it, into the one form in which
+// it is sent on: that form says only what was read. The package refuses requests that two
+// servers could read differently. It never decides who may do what, and asks no server.
 package canonical
 
 import (
@@ -21,40 +20,40 @@ import (
 // Kind is what a server's discovery says of a resource.
 type Kind struct {
 	schema.GroupVersionKind
-	// Namespaced says that its objects are in namespaces.
+	// Namespaced says that the kind's objects are in namespaces.
 	Namespaced bool
-	// Subresources are the names that discovery lists below it, such as "status".
+	// Subresources are the subresources that discovery lists, such as "status".
 	Subresources []string
 }
 
-// Kinds finds the kind of a resource in a server's discovery. The error is one
-// for the caller, and NotFound if discovery does not show the resource.
+// Kinds finds the kind of a resource in a server's discovery. The error is meant for the
+// caller; it is NotFound if discovery does not show the resource.
 type Kinds func(schema.GroupVersionResource) (Kind, error)
 
 // Request is a request with one meaning.
 type Request struct {
-	// Info is apiserver's own reading of what Sent returns. Of a list, a watch and
-	// a deletecollection it has no name and no selectors: a server may ignore
-	// them, so that such a request is about the whole collection.
+	// Info is apiserver's own reading of the request that Sent returns. For a list, a
+	// watch and a deletecollection it has no name and no selectors: a server may ignore
+	// those, so the request is taken to be about the whole collection.
 	Info request.RequestInfo
-	// Kind is of Info's resource, by discovery; it is zero outside the API.
+	// Kind is the kind of Info's resource, by discovery; zero outside the API.
 	Kind Kind
-	// DryRun says that the server is asked to change nothing.
+	// DryRun says that the request asks the server to change nothing.
 	DryRun bool
 	// Upgrade says that the request asks for another protocol.
 	Upgrade bool
-	// MediaType is that of the body, if the request writes a whole object.
+	// MediaType is the body's media type, if the request writes a whole object.
 	MediaType string
-	// Object is what the body says of itself, once ReadObject has been called.
+	// Object is the object in the body. ReadObject sets it.
 	Object Object
 
 	sent    *http.Request
 	release func()
 }
 
-// Read reads a request but for its body. info is what apiserver's own code has read
-// from r's method and URL. The error is one for the caller: 400, 404, 405 or 415, and
-// says what to write instead. Neither r nor info is changed.
+// Read reads a request except for its body. info is apiserver's own reading of r's method
+// and URL. The error is meant for the caller: it is 400, 404, 405 or 415, and says what to
+// write instead. Read changes neither r nor info.
 func Read(r *http.Request, info *request.RequestInfo, kinds Kinds) (*Request, error) {
 	header, err := readHeader(r.Header)
 	if err != nil {
@@ -96,22 +95,21 @@ func (q *Request) Writes() bool {
 	return q.Info.IsResourceRequest && q.Info.Subresource == "" && slices.Contains([]string{"create", "update", "patch"}, q.Info.Verb)
 }
 
-// Applies says whether the request is a server-side apply, which creates what is
-// not there.
+// Applies says whether the request is a server-side apply, which creates a missing object.
 func (q *Request) Applies() bool { return q.MediaType == applyYAML || q.MediaType == applyCBOR }
 
-// Resource is the resource that the request is about.
+// Resource returns the resource that the request is about.
 func (q *Request) Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: q.Info.APIGroup, Version: q.Info.APIVersion, Resource: q.Info.Resource}
 }
 
-// Sent is the request that may be sent, with a context. The body of one that
-// writes an object has to have been read.
+// Sent returns the request that may be sent, with a context. If the request writes an object,
+// ReadObject must have read it.
 func (q *Request) Sent(ctx context.Context) *http.Request { return q.sent.WithContext(ctx) }
 
-// ReadObject reads the body of a request that writes an object, on behalf of a
-// user, and refuses one that is about another object than the path. Close has to
-// be called once the body is needed no more. The error is one for the caller.
+// ReadObject reads the body of a request that writes an object, on behalf of a user. It
+// refuses a body that is about another object than the path. The caller must call Close once
+// it no longer needs the body. The error is meant for the caller of the API.
 func (q *Request) ReadObject(bodies *Bodies, user string) error {
 	body, release, err := bodies.read(user, q.sent.Body)
 	if err != nil {
@@ -131,7 +129,7 @@ func (q *Request) ReadObject(bodies *Bodies, user string) error {
 	return nil
 }
 
-// Close gives back what the body takes of the Bodies.
+// Close releases the body's bytes.
 func (q *Request) Close() { q.release() }
 
 func bad(format string, args ...any) error {

@@ -19,16 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// headers pass to a guarded server; no other does, for a server may know a
-// caller, a method or a body by any name it was configured with.
+// headers are the only ones that pass to a guarded server. A server may be configured to take
+// a caller, a method or a body from any other header.
 var headers = map[string]bool{
 	"audit-id": true, "authorization": true, "baggage": true, "cache-control": true, "connection": true, "content-type": true,
 	"kubectl-command": true, "kubectl-session": true, "pragma": true, "range": true, "te": true, "traceparent": true,
 	"tracestate": true, "upgrade": true, "user-agent": true, "x-request-id": true, "x-stream-protocol-version": true,
 }
 
-// overrides are headers by which some servers take another method than the
-// request's own.
+// overrides are headers that make some servers use another method than the request's.
 var overrides = []string{"x-http-method", "x-http-method-override", "x-method-override"}
 
 const bearerProtocol = "base64url.bearer.authorization.k8s.io." // a token as a WebSocket subprotocol
@@ -72,7 +71,7 @@ func readHeader(in http.Header) (http.Header, error) {
 	return out, nil
 }
 
-// readPlain lets a request outside the API only read, and only by a plain path.
+// readPlain reads a request outside the API. It refuses writes, and paths that are not plain.
 func readPlain(r *http.Request) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return apierrors.NewMethodNotSupported(schema.GroupResource{Resource: r.URL.Path}, fmt.Sprintf("%.20q", r.Method))
@@ -89,14 +88,14 @@ func checkSegments(parts []string) error {
 	return nil
 }
 
-// readPath holds the path against what discovery says of its resource.
+// readPath compares the path with its resource's kind in discovery.
 func (q *Request) readPath(r *http.Request, kinds Kinds) error {
 	i := &q.Info
 	gr := q.Resource().GroupResource()
 	if i.Verb == "" {
 		return apierrors.NewMethodNotSupported(gr, fmt.Sprintf("%.20q", r.Method))
 	}
-	// What follows a proxy is not of this server.
+	// The path after a proxy is not for this server.
 	parts, path := i.Parts, strings.TrimRight(r.URL.Path, "/")
 	if q.proxies() {
 		parts = i.Parts[:3]
@@ -134,13 +133,13 @@ func (q *Request) readPath(r *http.Request, kinds Kinds) error {
 	return nil
 }
 
-// proxies says whether what follows the name belongs to somebody behind the
-// server: path and query are passed on as they are.
+// proxies says whether the rest of the path goes to a program behind the server. Path and
+// query are then passed on unchanged.
 func (q *Request) proxies() bool { return q.Info.IsResourceRequest && q.Info.Subresource == "proxy" }
 
-// path is the one that means what was read, with the resource and what is below
-// it in parts. The request's own is another if it has a verb in it (/watch/), or
-// a namespace twice.
+// path returns the canonical path of a request, whose resource and subresources are given as
+// parts. It differs from the request's path if that has a verb in it (/watch/), or a
+// namespace twice.
 func (q *Request) path(parts []string) string {
 	i := q.Info
 	if !i.IsResourceRequest {
@@ -157,8 +156,8 @@ func (q *Request) path(parts []string) string {
 	return path + "/" + strings.Join(parts, "/")
 }
 
-// notInNames says whether a rune is in no name that API paths have: not in
-// Kubernetes' own, and not in those of metrics.
+// notInNames says whether no name in an API path has the rune: neither Kubernetes' names nor
+// those of metrics.
 func notInNames(r rune) bool {
 	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-._:~@+=,$!*()'", r))
 }
@@ -176,8 +175,7 @@ func byLower(names ...string) map[string]string {
 	return found
 }
 
-// readQuery returns the query that is sent, and reads from it whether the
-// request is a dry run.
+// readQuery returns the query that is sent, and sets whether the request is a dry run.
 func (q *Request) readQuery(raw string) (string, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -236,8 +234,9 @@ const (
 	strategic    = string(types.StrategicMergePatchType)
 )
 
-// mediaType is what the body is, of those that Kubernetes takes. It cuts a patch's
-// at the semicolon and parses an object's: only what gives the same both ways passes.
+// mediaType returns the body's media type, which must be one that Kubernetes takes.
+// Kubernetes cuts a patch's media type at the semicolon, but parses an object's: only a media
+// type that reads the same both ways passes.
 func mediaType(method string, given []string) (string, error) {
 	known := []string{jsonType, yamlType, cborType, protobufType}
 	if method == http.MethodPatch {

@@ -18,32 +18,31 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Object is what a body says of the object that it is.
+// Object holds what the policies need of the object in a body.
 type Object struct {
 	APIVersion, Kind              string
 	Name, Namespace, GenerateName string
 
-	// resources is the JSON of spec.resources, nil if there is none.
+	// resources is the JSON of spec.resources; nil if there is none.
 	resources []byte
 	opaque    bool   // the body cannot be looked into further
 	unset     string // a field of the above that is null
 }
 
-// Quantities are what an object asks for, where Kubernetes' own kinds have it
-// too: a container, a volume claim.
+// Quantities are the resources that an object asks for, in the place where Kubernetes' own
+// kinds (a container, a volume claim) name them.
 type Quantities struct {
 	Requests map[string]resource.Quantity
 	Limits   map[string]resource.Quantity
 }
 
-// errOpaque says that a body has no quantities that could be seen.
+// errOpaque says that a body's quantities cannot be read.
 var errOpaque = errors.New("its spec is protobuf")
 
-// errList says that a body is what Kubernetes' own client takes for a list,
-// whatever kind it says it is.
+// errList says that Kubernetes' own client would take a body for a list, whatever its kind.
 var errList = errors.New("it has items, as a list does: send each as an object of its own")
 
-// Quantities are those of spec.resources. It fails if they cannot be seen.
+// Quantities returns the quantities of spec.resources. It fails if they cannot be read.
 func (o *Object) Quantities() (Quantities, error) {
 	if o.opaque {
 		return Quantities{}, errOpaque
@@ -79,11 +78,11 @@ func quantities(text []byte) (map[string]resource.Quantity, error) {
 	return found, err
 }
 
-// yamlTurns bound how many bodies are parsed as YAML at once.
+// yamlTurns bounds how many bodies are parsed as YAML at once.
 var yamlTurns = make(chan struct{}, yamlMost)
 
-// readObject reads what the body says of its object, refuses it if that is not
-// the one that the path names, and returns the body to send.
+// readObject reads the object in the body, refuses it if the path names another one, and
+// returns the body to send.
 func readObject(q *Request, body []byte) (Object, []byte, error) {
 	o, body, err := parse(q.MediaType, body)
 	if err == nil {
@@ -119,8 +118,8 @@ func parse(mediaType string, body []byte) (Object, []byte, error) {
 	return o, body, err
 }
 
-// toJSON makes JSON of YAML, by the function that Kubernetes itself reads it
-// with. Of several documents Kubernetes reads the first: it is all that is sent.
+// toJSON turns YAML into JSON, by the function that Kubernetes itself uses. Of several
+// documents Kubernetes reads the first, so only that one is sent.
 func toJSON(body []byte) ([]byte, error) {
 	if json.Valid(body) {
 		return body, nil
@@ -174,7 +173,7 @@ func parseJSON(body []byte) (Object, error) {
 			return o, fmt.Errorf("%s: %w", f.name, err)
 		}
 	}
-	// A kind need not have a spec that is an object, nor resources in it.
+	// A kind's spec need not be an object, nor have resources.
 	if spec := top["spec"]; len(spec) > 0 && spec[0] == '{' {
 		inner, err := fields(spec, "resources")
 		if err != nil {
@@ -187,10 +186,10 @@ func parseJSON(body []byte) (Object, error) {
 	return o, nil
 }
 
-// fields are the values of some fields of a JSON object, nil of those that it
-// does not have; text may be nil, or null for an object without any. It refuses
-// an object that has one of them twice, or in other letters, too: which of the
-// two counts differs from parser to parser.
+// fields returns the values of some fields of a JSON object; nil for a field that is missing.
+// text may be nil or null, for an object without fields. If the object has one of the fields
+// twice, also in other letters, fields returns an error, because parsers differ in which of
+// the two they take.
 func fields(text []byte, names ...string) (map[string]json.RawMessage, error) {
 	found := map[string]json.RawMessage{}
 	return found, each(text, func(key string, value json.RawMessage) error {
@@ -239,8 +238,7 @@ func each(text []byte, f func(key string, value json.RawMessage) error) error {
 	return nil
 }
 
-// parseCBOR reads what Kubernetes' own decoder does, which refuses a key that
-// comes twice.
+// parseCBOR reads CBOR with Kubernetes' own decoder, which refuses a key that comes twice.
 func parseCBOR(body []byte) (Object, error) {
 	if len(body) > parsedMost {
 		return Object{}, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object takes more than %d bytes as CBOR: send it as JSON", parsedMost))
@@ -295,7 +293,7 @@ func parseProtobuf(body []byte) (Object, error) {
 	return Object{APIVersion: envelope.APIVersion, Kind: envelope.Kind, Name: o.Name, Namespace: o.Namespace, GenerateName: o.GenerateName, opaque: true}, nil
 }
 
-// check holds what the body says against what the path and discovery say.
+// check compares the body's object with the path and with discovery.
 func (q *Request) check(o Object) error {
 	if q.MediaType == jsonPatch {
 		return nil
@@ -318,7 +316,7 @@ func (q *Request) check(o Object) error {
 	return nil
 }
 
-// namespace is that of the object.
+// namespace returns the object's namespace.
 func (q *Request) namespace() string {
 	if !q.Kind.Namespaced {
 		return ""
@@ -329,10 +327,10 @@ func (q *Request) namespace() string {
 // operationsMost is how many operations Kubernetes takes in a JSON patch.
 const operationsMost = 10_000
 
-// identity are the parts of an object that say which it is.
+// identity are the parts of an object that say which object it is.
 var identity = []string{"", "/apiVersion", "/kind", "/metadata", "/metadata/name", "/metadata/namespace"}
 
-// checkOperations refuses a JSON patch that may make another object of it.
+// checkOperations refuses a JSON patch that may change which object it is.
 func checkOperations(body []byte) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
@@ -382,8 +380,8 @@ func checkOperation(text []byte) error {
 	return nil
 }
 
-// identifies says whether a JSON pointer leads to a part of the object that says
-// which object it is. Case does not count: some servers find fields in any case.
+// identifies says whether a JSON pointer leads to a part of the object that says which object
+// it is. It ignores case, as some servers do.
 func identifies(pointer string) bool {
 	plain := strings.NewReplacer("~1", "/", "~0", "~").Replace(strings.TrimRight(pointer, "/"))
 	return slices.ContainsFunc(identity, func(part string) bool { return strings.EqualFold(part, plain) })

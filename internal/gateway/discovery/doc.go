@@ -1,4 +1,4 @@
-// Package discovery makes one discovery, and one OpenAPI, of those of many API
-// servers, and says which server holds which group. It never forwards a
-// caller's request, and never waits for one server before it serves another's.
+// Package discovery merges the discovery and OpenAPI of many API servers, and says which
+// server holds which group. It never forwards a caller's request, and never delays one
+// server's discovery because of another server.
 package discovery

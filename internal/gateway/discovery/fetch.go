@@ -25,7 +25,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery/ownership"
 )
 
-// What one server may make the gateway hold.
+// Bounds of what one server can make the gateway hold.
 const (
 	maxDiscovery = 8 << 20  // bytes of one discovery document
 	maxOpenAPI   = 24 << 20 // bytes of an OpenAPI v2 document
@@ -36,12 +36,11 @@ const (
 	maxDecoded = 32 << 20
 )
 
-// Document is what is known of one server's discovery. It is never changed
-// once made.
+// Document is one server's discovery. It does not change once it is made.
 type Document struct {
-	// Groups are those that the server offers, in its order; the core group is "".
+	// Groups are the groups that the server offers, in its order; the core group is "".
 	Groups []apidiscoveryv2.APIGroupDiscovery
-	// Version is what it answers at /version; nil if it has none.
+	// Version is the server's answer at /version; nil if it has none.
 	Version json.RawMessage
 
 	api, apis page // the documents that Groups were made of
@@ -53,7 +52,7 @@ type page struct {
 	groups []apidiscoveryv2.APIGroupDiscovery
 }
 
-// Offered are the names of the groups; never nil.
+// Offered returns the names of the groups; never nil.
 func (d *Document) Offered() []string {
 	names := make([]string, 0, len(d.Groups))
 	for i := range d.Groups {
@@ -62,9 +61,9 @@ func (d *Document) Offered() []string {
 	return names
 }
 
-// Fetch asks a server for its groups, resources and version. It asks whether
-// previous, which may be nil, still holds, and returns it itself if so. It
-// speaks aggregated discovery, and the older one to servers that do not.
+// Fetch asks a server for its groups, resources and version. previous may be nil; if it
+// still holds, Fetch returns previous itself. Fetch uses aggregated discovery, and the older
+// form for servers that do not have it.
 func Fetch(ctx context.Context, rt http.RoundTripper, previous *Document) (*Document, error) {
 	before := cmp.Or(previous, &Document{})
 	next := &Document{}
@@ -95,7 +94,7 @@ func Fetch(ctx context.Context, rt http.RoundTripper, previous *Document) (*Docu
 	return next, check(next.Groups)
 }
 
-// same says whether two pages are one, as a server's ETag told.
+// same says whether two pages are the same, by the server's ETag.
 func (p page) same(q page) bool {
 	return len(p.groups) == 0 && len(q.groups) == 0 || p.etag != "" && p.etag == q.etag
 }
@@ -120,7 +119,7 @@ func (f *fetcher) decode(path string, body []byte, v any) error {
 	return nil
 }
 
-// page fetches /api or /apis, and what they lead to.
+// page fetches /api or /apis, and the documents to which it leads.
 func (f *fetcher) page(ctx context.Context, path string, before page) (page, error) {
 	a, err := get(ctx, f.rt, request{path: path, accept: acceptAggregated, etag: before.etag, limit: maxDiscovery})
 	if err != nil {
@@ -140,7 +139,7 @@ func (f *fetcher) page(ctx context.Context, path string, before page) (page, err
 			return page{}, err
 		}
 		for i := range list.Items {
-			// Nothing else is of use, and there may be much.
+			// Only the name is used, and the rest may be large.
 			list.Items[i].ObjectMeta = metav1.ObjectMeta{Name: list.Items[i].Name}
 		}
 		return page{etag: a.etag, groups: list.Items}, nil
@@ -207,8 +206,8 @@ func versionPath(group, version string) string {
 	return "/apis/" + group + "/" + version
 }
 
-// check refuses a document with names that are none, which could lead a path
-// elsewhere, and mends what old clients stumble over.
+// check refuses a document with invalid names, which could make a path lead elsewhere, and
+// mends resources on which old clients fail.
 func check(groups []apidiscoveryv2.APIGroupDiscovery) error {
 	versions := 0
 	seen := map[string]bool{}
@@ -255,7 +254,7 @@ type request struct {
 	limit                     int64
 }
 
-// answer is what came back.
+// answer is the answer to a request.
 type answer struct {
 	body      []byte
 	etag      string
@@ -322,7 +321,7 @@ func tooLarge(q request) error {
 	return fmt.Errorf("GET %s: the answer is larger than %d MiB, which is more than the gateway takes of one server", q.path, q.limit>>20)
 }
 
-// reason is what a Status says, or the beginning of what is none.
+// reason returns the message of a Status, or the beginning of a body that is no Status.
 func reason(body []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(body, &status) == nil && status.Message != "" {

@@ -20,37 +20,37 @@ import (
 
 // Member is one server as the index sees it.
 type Member struct {
-	// Name is the server's.
+	// Name is the server's name.
 	Name string
 	// Named are the groups of its spec.
 	Named []string
-	// Priority and Created settle who gets a group that nobody holds.
+	// Priority and Created decide which server gets a group that no server holds.
 	Priority int32
 	Created  time.Time
-	// Addresses are where clients reach it themselves.
+	// Addresses are where clients can reach the server directly.
 	Addresses []metav1.ServerAddressByClientCIDR
-	// Document is what is known of its discovery; nil if nothing is.
+	// Document is the server's discovery; nil if it is not known.
 	Document *Document
-	// OpenAPI is what is known of that; nil if nothing is.
+	// OpenAPI is the server's OpenAPI; nil if it is not known.
 	OpenAPI *OpenAPIDocument
-	// Withheld: it keeps what it held, gets nothing more, and nothing of it is
-	// shown.
+	// Withheld: the server keeps the groups that it held and gets no other, and none of
+	// its groups is shown.
 	Withheld bool
 }
 
-// Index is the one discovery of all servers. Set may be called from one
-// goroutine at a time; everything else from any.
+// Index is the merged discovery of all servers. Set may be called from one goroutine at a
+// time; the other methods are safe for concurrent use.
 type Index struct {
 	api, apis aggregated.ResourceManager
 	view      atomic.Pointer[view]
 	openapi   openapi
 
 	mu        sync.Mutex           // guards what follows
-	installed map[string]placement // by group, what api and apis hold
-	held      map[string]string    // who held each group so far
+	installed map[string]placement // by group: the placements that api and apis hold
+	held      map[string]string    // the last holder of each group
 }
 
-// placement is where a group comes from.
+// placement is the server and document that a group comes from.
 type placement struct {
 	server    string
 	priority  int
@@ -58,7 +58,7 @@ type placement struct {
 	addresses []metav1.ServerAddressByClientCIDR
 }
 
-// view is what requests are answered from. It is never changed once made.
+// view is the state that requests are answered from. It does not change once it is made.
 type view struct {
 	holder   map[string]string
 	groups   map[string]*group
@@ -87,8 +87,7 @@ func NewIndex() *Index {
 	return x
 }
 
-// Remember tells who held each group before, where nobody is known to hold it
-// now.
+// Remember sets the last holder of each group that has no known holder yet.
 func (x *Index) Remember(held map[string]string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -99,14 +98,14 @@ func (x *Index) Remember(held map[string]string) {
 	}
 }
 
-// Set makes the index that of these members, and says who holds what. Only
-// groups whose server, document or place has changed are touched.
+// Set replaces the members, and returns which of them holds which group. It touches only
+// groups whose server, document or place has changed.
 func (x *Index) Set(members []Member) ownership.Assignment {
 	return x.SetRouted(members, func(ownership.Assignment) {})
 }
 
-// SetRouted is Set for whom requests follow: route is called with who holds
-// what before anybody sees it, for clients ask for a group as soon as they do.
+// SetRouted is Set with a call of route before clients can see the new assignment: a client
+// asks for a group as soon as it sees it, and its request must then be routed.
 func (x *Index) SetRouted(members []Member, route func(ownership.Assignment)) ownership.Assignment {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -155,20 +154,20 @@ func (x *Index) SetRouted(members []Member, route func(ownership.Assignment)) ow
 	return owned
 }
 
-// Holder is the server that holds a group.
+// Holder returns the server that holds a group.
 func (x *Index) Holder(group string) (server string, ok bool) {
 	server, ok = x.view.Load().holder[group]
 	return server, ok
 }
 
-// Holders is the server of each group. The caller must not change it.
+// Holders returns the holder of each group. The caller must not change the map.
 func (x *Index) Holders() map[string]string { return x.view.Load().holder }
 
-// GroupVersions are those of the groups that each server holds, as
-// group/version, sorted. The caller must not change them.
+// GroupVersions returns the versions of the groups that each server holds, as
+// group/version, sorted. The caller must not change the map.
 func (x *Index) GroupVersions() map[string][]string { return x.view.Load().versions }
 
-// versionsOf are the group versions of each server.
+// versionsOf returns the group versions of each server.
 func (v *view) versionsOf() map[string][]string {
 	out := map[string][]string{}
 	for _, g := range v.groups {
@@ -182,15 +181,15 @@ func (v *view) versionsOf() map[string][]string {
 	return out
 }
 
-// WantsOpenAPIV2 says whether somebody has asked for OpenAPI v2, which is
-// fetched only then.
+// WantsOpenAPIV2 says whether a client has asked for OpenAPI v2, which is fetched only after
+// that.
 func (x *Index) WantsOpenAPIV2() bool { return x.openapi.wanted.Load() }
 
-// WantOpenAPIV2 asks for OpenAPI v2 from now on; it says whether that is news.
+// WantOpenAPIV2 asks for OpenAPI v2 from now on. It returns true the first time.
 func (x *Index) WantOpenAPIV2() bool { return !x.openapi.wanted.Swap(true) }
 
-// claim is what a member asks for. One that was not reached yet goes on to ask
-// for what it held before; one that is withheld asks for nothing else.
+// claim returns the groups that a member claims. A member that was not reached yet also
+// claims the groups that it held before; a withheld member claims only those.
 func (m *Member) claim(held map[string]string) ownership.Claim {
 	c := ownership.Claim{Server: m.Name, Named: m.Named, Priority: m.Priority, Created: m.Created}
 	if m.Document != nil {
@@ -212,7 +211,7 @@ func (m *Member) claim(held map[string]string) ownership.Claim {
 	return c
 }
 
-// placements are the groups that are held and known, by name.
+// placements returns the groups that are held and whose discovery is known, by name.
 func placements(members []Member, owned ownership.Assignment) map[string]placement {
 	out := map[string]placement{}
 	for i := range members {
@@ -230,9 +229,9 @@ func placements(members []Member, owned ownership.Assignment) map[string]placeme
 	return out
 }
 
-// place is a group's priority in discovery, where the higher comes first: the
-// server's own, then Kubernetes' groups, then the order that the server lists
-// them in. It does not depend on other servers, so it does not change with them.
+// place returns a group's priority in discovery; higher comes first. It goes by the server's
+// priority, then by whether the group is Kubernetes' own, then by the server's order. It
+// does not depend on other servers, so it does not change with them.
 func place(priority int32, group string, position int) int {
 	p := (int(priority) + 20001) * 4 * maxVersions
 	if ownership.BuiltIn(group) {
@@ -245,7 +244,7 @@ func (p placement) same(q placement) bool {
 	return p.server == q.server && p.priority == q.priority && p.group == q.group && slices.Equal(p.addresses, q.addresses)
 }
 
-// manager is where a group is listed.
+// manager returns the resource manager that lists a group.
 func (x *Index) manager(group string) aggregated.ResourceManager {
 	if group == "" {
 		return x.api
@@ -292,8 +291,8 @@ func newGroup(p placement) *group {
 	return g
 }
 
-// version is what /version answers: the core server's, or that of the first
-// member that has one.
+// version returns the answer to /version: the core server's, or that of the first member
+// that has one.
 func version(members []Member, owned ownership.Assignment) json.RawMessage {
 	var first json.RawMessage
 	for i := range members {

@@ -7,7 +7,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
-// Kind is what a server says of a resource; false if it does not show it.
+// Kind returns the kind of a resource; false if the server's discovery does not show the
+// resource.
 func (d *Document) Kind(resource schema.GroupVersionResource) (canonical.Kind, bool) {
 	for _, g := range d.Groups {
 		if g.Name != resource.Group {
@@ -24,8 +25,8 @@ func (d *Document) Kind(resource schema.GroupVersionResource) (canonical.Kind, b
 	return canonical.Kind{}, false
 }
 
-// kindFrom is what discovery says of a resource. Where it leaves out group and
-// version of the kind, they are those of the path.
+// kindFrom returns the kind that discovery gives for a resource. If discovery leaves out the
+// kind's group and version, they are the resource's.
 func kindFrom(resource schema.GroupVersionResource, r apidiscoveryv2.APIResourceDiscovery) canonical.Kind {
 	k := canonical.Kind{
 		GroupVersionKind: schema.GroupVersionKind{Group: resource.Group, Version: resource.Version},

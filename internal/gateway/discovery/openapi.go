@@ -14,20 +14,20 @@ import (
 	"github.com/xbernetes/xbernetes/internal/weight"
 )
 
-// OpenAPIDocument is what is known of one server's OpenAPI. It is never
-// changed once made.
+// OpenAPIDocument is one server's OpenAPI. It does not change once it is made.
 type OpenAPIDocument struct {
-	// V3 are the paths that it lists below /openapi/v3/, and the hash of each.
+	// V3 are the paths that the server lists below /openapi/v3/, with the hash of each.
 	V3 map[string]string
-	// V2 is its OpenAPI v2; nil where nobody has asked for that yet, or it has none.
+	// V2 is the server's OpenAPI v2; nil if no client has asked for it yet, or the
+	// server has none.
 	V2 *swagger.Document
 
 	v3Sum  [sha256.Size]byte // of the body that V3 was read from
 	v2ETag string
 }
 
-// FetchOpenAPI asks a server for its OpenAPI, v2 only if it is wanted. It
-// returns previous itself, which may be nil, where nothing has changed.
+// FetchOpenAPI asks a server for its OpenAPI; for v2 only if v2 is set. previous may be nil;
+// if nothing has changed, FetchOpenAPI returns previous itself.
 func FetchOpenAPI(ctx context.Context, rt http.RoundTripper, path string, v2 bool, previous *OpenAPIDocument) (*OpenAPIDocument, error) {
 	if path == "" {
 		path = "/openapi"
@@ -78,14 +78,14 @@ func FetchOpenAPI(ctx context.Context, rt http.RoundTripper, path string, v2 boo
 	return previous, nil
 }
 
-// notThere says that a server has no such document, or keeps it from the gateway.
+// notThere says that a server has no such document, or does not show it to the gateway.
 func notThere(err error) bool {
 	var status *statusError
 	return errors.As(err, &status) && (status.code == http.StatusNotFound || status.code == http.StatusForbidden || status.code == http.StatusNotAcceptable)
 }
 
-// readV3 reads the root of a server's OpenAPI v3: what it lists, and the hash
-// in the URL of each.
+// readV3 reads the root of a server's OpenAPI v3: the paths that it lists, and the hash in
+// the URL of each.
 func readV3(body []byte) (map[string]string, error) {
 	if weight.Of(body) > maxDecoded {
 		return nil, fmt.Errorf("read OpenAPI v3: %w", weight.ErrTooHeavy)
@@ -112,8 +112,8 @@ func readV3(body []byte) (map[string]string, error) {
 	return out, nil
 }
 
-// PathOwner is the server that a path below /openapi/v3/ is of: apis/GROUP/…
-// that of the group; anything else the core server.
+// PathOwner returns the server of a path below /openapi/v3/: for apis/GROUP/… the group's
+// holder, for any other path the core server.
 func PathOwner(path string, holder map[string]string) (string, bool) {
 	group := ""
 	if rest, ok := strings.CutPrefix(path, "apis/"); ok {
@@ -123,7 +123,7 @@ func PathOwner(path string, holder map[string]string) (string, bool) {
 	return server, ok
 }
 
-// rootV3 is the root of all servers' OpenAPI v3, and its ETag.
+// rootV3 returns the root of all servers' OpenAPI v3, and its ETag.
 func rootV3(members []Member, holder map[string]string) (body []byte, etag string) {
 	type item struct {
 		URL string `json:"serverRelativeURL"`

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 )
 
-// Handler answers /api, /apis, /apis/GROUP, /apis/GROUP/VERSION, /api/VERSION,
-// /openapi/v2, /openapi/v3 and /version from what the index knows, and with 404 whatever it does not.
+// Handler answers /api, /apis, /apis/GROUP, /apis/GROUP/VERSION, /api/VERSION, /openapi/v2,
+// /openapi/v3 and /version from the index, and other paths with 404.
 func (x *Index) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /api", aggregated.WrapAggregatedDiscoveryToHandler(x.answer((*view).coreVersions), x.api, nil))
@@ -45,7 +45,7 @@ func (x *Index) Handler() http.Handler {
 	})
 }
 
-// answer serves an object of the view; nil is not found.
+// answer serves an object of the view; if object returns nil, it answers 404.
 func (x *Index) answer(object func(v *view, r *http.Request) runtime.Object) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		obj := object(x.view.Load(), r)

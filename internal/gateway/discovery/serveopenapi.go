@@ -24,7 +24,7 @@ import (
 // openapi serves the OpenAPI of all servers.
 type openapi struct {
 	v3      atomic.Pointer[rendered]
-	v3Of    []*OpenAPIDocument // what v3 was made of, by member; the index's
+	v3Of    []*OpenAPIDocument // the documents that v3 was made of, by member; only Set uses it
 	wanted  atomic.Bool        // somebody has asked for v2
 	version atomic.Int64       // grows with every change of v2
 
@@ -39,8 +39,8 @@ type openapi struct {
 type rendered struct {
 	json   []byte
 	etag   string
-	proto  func() ([]byte, error) // one at a time is made
-	zipped func() []byte          // of json
+	proto  func() ([]byte, error) // the document in protobuf; see makingProto
+	zipped func() []byte          // json, compressed
 }
 
 func render(json []byte, etag string) *rendered {
@@ -57,11 +57,11 @@ func render(json []byte, etag string) *rendered {
 	}
 }
 
-// mostProto is how much the merged OpenAPI v2 may weigh to be made protobuf,
-// which takes several times as much for a moment.
+// mostProto is the greatest weight of a merged OpenAPI v2 that is encoded in protobuf, which
+// takes several times as much memory for a moment.
 const mostProto = 128 << 20
 
-var makingProto sync.Mutex // held while one is made, for its memory
+var makingProto sync.Mutex // held while protobuf is encoded, to bound the memory
 
 func toProto(json []byte) ([]byte, error) {
 	if weight.Of(json) > mostProto {
@@ -75,8 +75,8 @@ func toProto(json []byte) ([]byte, error) {
 	return openapihandler.ToProtoBinary(json)
 }
 
-// set takes in the members' OpenAPI. Only parts that have changed are touched;
-// a document is made of the parts when it is asked for.
+// set takes the members' OpenAPI. It touches only parts that have changed; a document is
+// made of the parts when a client asks for it.
 func (o *openapi) set(members []Member, owned ownership.Assignment, groups map[string][]string, moved bool) {
 	docs := make([]*OpenAPIDocument, len(members))
 	news := moved || len(docs) != len(o.v3Of)
@@ -114,7 +114,7 @@ func (o *openapi) set(members []Member, owned ownership.Assignment, groups map[s
 	}
 }
 
-// renderV2 is the merged v2 document as it is now.
+// renderV2 returns the present merged v2 document.
 func (o *openapi) renderV2() *rendered {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -162,7 +162,7 @@ func (o *openapi) serveV2(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve answers with a document in JSON, compressed for whoever takes that.
+// serve answers with a document in JSON, compressed if the client accepts that.
 func serve(w http.ResponseWriter, r *http.Request, doc *rendered) {
 	w.Header().Add("Vary", "Accept-Encoding")
 	if len(doc.json) > 16<<10 && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && r.Header.Get("Range") == "" {

@@ -1,5 +1,5 @@
-// Package endpoints keeps what is known of the addresses of one server: which of them are
-// well, and which a client should try first. It connects to none of them.
+// Package endpoints knows which addresses of one server are healthy, and which of them a
+// client should try first. It connects to none of them.
 package endpoints
 
 import (
@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// State says whether an endpoint is well, as far as the gateway knows.
+// State says whether an endpoint is healthy, as far as the gateway knows.
 type State string
 
 // The states of an endpoint.
@@ -31,7 +31,7 @@ type EndpointHealth struct {
 	State     State
 	Ejected   bool          // set aside for failing callers' requests
 	LastError string        // why it is not healthy, or was last ejected
-	Checked   time.Time     // when it was last asked; zero if never
+	Checked   time.Time     // when the last health check ended; zero: never
 	Latency   time.Duration // of the last check that was answered
 }
 
@@ -40,16 +40,16 @@ type Health struct {
 	// Available says that some endpoint is Healthy or Unknown. If it is false,
 	// requests are still tried at endpoints that are Unready.
 	Available bool
-	// Checked says that every endpoint has been asked.
+	// Checked says that every endpoint has had a health check.
 	Checked   bool
-	LastError string        // of the first endpoint that has one; "" if an endpoint is healthy
+	LastError string        // of the first endpoint that has an error; "" if an endpoint is healthy
 	Latency   time.Duration // of the fastest healthy endpoint
 	Endpoints []EndpointHealth
 }
 
 // Endpoint is one address of the server.
 type Endpoint struct {
-	Base *url.URL      // below which the API is
+	Base *url.URL      // the API is below this URL
 	Kick chan struct{} // asks for a health check now; holds one
 	hash uint64
 
@@ -78,7 +78,7 @@ type Set struct {
 	eject Ejection
 }
 
-// New returns the set of endpoints with these base URLs, of which nothing is known yet.
+// New returns the set of endpoints with these base URLs. Their states are unknown.
 func New(bases []*url.URL, eject Ejection) *Set {
 	e := &Set{seed: maphash.MakeSeed(), eject: eject}
 	for _, u := range bases {
@@ -90,9 +90,9 @@ func New(bases []*url.URL, eject Ejection) *Set {
 	return e
 }
 
-// Order returns the endpoints to try for a client, best first; none if all are
-// down. A client keeps to one endpoint while that is well: if one replica lags
-// another, the client does not see older state after newer. Different clients get
+// Order returns the endpoints to try for a client, best first; none if all are down. A
+// client stays with one endpoint while that endpoint is healthy. Otherwise, if one replica
+// lags another, the client could see older state after newer state. Different clients get
 // different endpoints. Endpoints that are unready or ejected come last.
 func (e *Set) Order(client string, now time.Time) []*Endpoint {
 	type ranked struct {
@@ -142,7 +142,7 @@ func (ep *Endpoint) rank(now time.Time) int {
 	return rankGood
 }
 
-// State is the state after the last health check.
+// State returns the state after the last health check.
 func (ep *Endpoint) State() State {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -156,9 +156,9 @@ func (e *Set) Succeeded(ep *Endpoint) {
 	ep.failures, ep.ejections, ep.until = 0, e.eject.spans(), time.Time{}
 }
 
-// Failed notes that a caller's request was not answered, or was answered by an error
-// of the server's own, and says whether that ejects the endpoint. The only endpoint
-// of a server is never ejected, because every request would fail then.
+// Failed notes that ep did not answer a caller's request, or answered it with a server
+// error, and says whether that ejects the endpoint. The only endpoint of a server is never
+// ejected, because every request would fail then.
 func (e *Set) Failed(ep *Endpoint, why string, now time.Time) (ejected bool) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

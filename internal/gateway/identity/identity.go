@@ -1,5 +1,5 @@
-// Package identity settles with what a gateway serves, and by what it knows its callers:
-// files that it is given, or certificates and a kubeconfig of its own. It reads no request.
+// Package identity finds or makes the certificates of a gateway: the one that it serves
+// with, and the authorities by which it knows its callers. It reads no request.
 package identity
 
 import (
@@ -26,18 +26,18 @@ import (
 	"github.com/xbernetes/xbernetes/internal/privatefile"
 )
 
-// Config says what the gateway is given. All fields but DataDir may be empty.
+// Config names the files that the gateway is given. All fields but DataDir may be empty.
 type Config struct {
-	DataDir           string   // where it keeps what it makes
+	DataDir           string   // where the gateway keeps the files that it makes
 	SANs              []string // further names and addresses for the certificate that it makes
-	CertFile, KeyFile string   // to serve with, PEM; without them it makes a certificate
+	CertFile, KeyFile string   // to serve with, PEM; if empty, the gateway makes a certificate
 	ClientCAFile      string   // the CA of callers' certificates, PEM
 	// Authentication is the kubeconfig of a Kubernetes API that reviews tokens, and what
 	// callers may do at the gateway itself.
 	Authentication string
 }
 
-// Identity is what the gateway serves with, and by what it knows its callers.
+// Identity is what the gateway serves with, and how it knows its callers.
 type Identity struct {
 	Cert          dynamiccertificates.CertKeyContentProvider
 	ClientCA      dynamiccertificates.CAContentProvider // nil: no caller has a certificate
@@ -48,9 +48,9 @@ type Identity struct {
 	lock *os.File // of the data directory; nil if that is not used
 }
 
-// Open settles the identity of a gateway that listens at addr. If the gateway is given no
-// certificate, or nothing by which to know callers, Open makes that in the data directory,
-// which no other gateway can use then until Close.
+// Open returns the identity of a gateway that listens at addr. If the gateway is given no
+// certificate, or no way to know its callers, Open makes certificates in the data
+// directory. No other gateway can then use that directory until Close.
 func Open(cfg Config, addr net.Addr, log *slog.Logger) (id *Identity, err error) {
 	id = &Identity{}
 	defer func(unfinished *Identity) {
@@ -93,12 +93,12 @@ func Open(cfg Config, addr net.Addr, log *slog.Logger) (id *Identity, err error)
 // Close lets another gateway use the data directory.
 func (id *Identity) Close() {
 	if id.lock != nil {
-		_ = id.lock.Close() // it was only locked
+		_ = id.lock.Close() // nothing was written to it
 	}
 }
 
-// lockDataDir keeps other gateways out of the data directory, which has the kubeconfig
-// of this one. It makes the directory's name absolute.
+// lockDataDir keeps other gateways out of the data directory, which holds this gateway's
+// kubeconfig. It makes the directory's name absolute.
 func (cfg *Config) lockDataDir(log *slog.Logger) (*os.File, error) {
 	var err error
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
@@ -110,7 +110,7 @@ func (cfg *Config) lockDataDir(log *slog.Logger) (*os.File, error) {
 	privatefile.Warn(log, cfg.DataDir)
 	file, err := privatefile.Lock(filepath.Join(cfg.DataDir, "gateway.lock"))
 	if errors.Is(err, privatefile.ErrLocked) {
-		return nil, fmt.Errorf("data directory %s is in use by another gateway; stop that one, or give this one a directory of its own with --data-dir", cfg.DataDir)
+		return nil, fmt.Errorf("data directory %s is in use by another gateway; stop that gateway, or give this one another directory with --data-dir", cfg.DataDir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
@@ -144,8 +144,8 @@ func (cfg *Config) writeKubeconfig(file string, addr net.Addr, own *Own) error {
 	})
 }
 
-// know settles by what callers are known, and who decides what they may do at the gateway
-// itself: certificates, and tokens if a Kubernetes API is named that reviews them.
+// know sets how callers are known, by certificates, and by tokens if a Kubernetes API
+// reviews them, and who decides what callers may do at the gateway itself.
 func (id *Identity) know(api string) error {
 	backoff := &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 3}
 	authn := authenticatorfactory.DelegatingAuthenticatorConfig{

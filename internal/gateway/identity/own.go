@@ -13,8 +13,8 @@ import (
 // and its administrator's certificate.
 type Own struct{ CA, Serving, Admin pki.Pair }
 
-// LoadOwn reads it from a folder, and makes what is missing there or
-// has nearly expired. The serving certificate must cover all names.
+// LoadOwn reads an Own from a folder, and makes the certificates that are missing there or
+// have nearly expired. The serving certificate covers all names.
 func LoadOwn(dir string, names []string) (*Own, error) {
 	if err := privatefile.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("make folder for certificates: %w", err)

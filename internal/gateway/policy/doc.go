@@ -1,7 +1,7 @@
-// Package policy holds the core server's namespaces, authorization, quotas and limit
-// ranges over requests to servers that know nothing of them. It judges the canonical
-// form of a request and sends on that form; it never answers for a server, except
-// that it refuses a patch of an object that is not there.
+// Package policy enforces the core server's namespaces, authorization, quotas and limit
+// ranges on requests to servers that know nothing of them. It judges the canonical form of a
+// request and sends on that form. It never answers for a server, with one exception: it
+// refuses a patch of an object that does not exist.
 //
 // This package reads requests and answers refusals. The rooms below it, from top to
 // bottom: upkeep keeps true what is held, whatever dies; quota lets creates in;

@@ -20,7 +20,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/upkeep"
 )
 
-// What Config's zero values stand for.
+// The defaults of Config's fields.
 const (
 	// DefaultNamespace is where ledgers are kept on the core server.
 	DefaultNamespace = "xb-gateway"
@@ -62,9 +62,9 @@ type Config struct {
 	CacheTTL time.Duration
 }
 
-// Guard holds the core server's policies over requests to guarded servers. It can
-// serve before Run is called; while the core server does not answer, it refuses
-// what depends on it.
+// Guard enforces the core server's policies on requests to guarded servers. It can serve
+// before Run is called. While the core server does not answer, it refuses the requests that
+// depend on it.
 type Guard struct {
 	servers        servers.Registry
 	log            *slog.Logger
@@ -123,8 +123,8 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// Run watches the core server and keeps true what is held: see package upkeep. Any
-// number of gateways may do so at once. It returns when ctx ends.
+// Run watches the core server and keeps the invariants of this package; see package upkeep.
+// Any number of gateways may run at once. Run returns when ctx ends.
 func (g *Guard) Run(ctx context.Context) error {
 	g.upkeep.Run(ctx, g.core, g.resync)
 	return nil

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// outcome is what became of a create that had a reservation.
+// outcome is the outcome of a create that had a reservation.
 type outcome int
 
 const (

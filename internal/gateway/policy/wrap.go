@@ -25,12 +25,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
-// Wrap holds the core server's policies over what next does. The request must have
-// a user (request.UserFrom) and a Call, which names the server that next sends the
-// request to: if it names none, the request goes on as it is. next gets the canonical form of the
-// request, which is what was judged. next must send requests by net/http, with the
-// context that it gets or one made from it: if that context has seen no connection
-// when next returns, the request is taken never to have been sent.
+// Wrap enforces the core server's policies on requests to next. A request must have a user
+// (request.UserFrom) and a Call. If the Call names no server, the request goes on unchanged.
+// Otherwise next gets the canonical form of the request, which is the form that was judged.
+// next must send requests by net/http, with its request's context or one made from it: if
+// that context has seen no connection when next returns, the request was never sent.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := call.Of(r)
@@ -85,7 +84,7 @@ func (p *passage) serve(w http.ResponseWriter, r *http.Request) {
 	p.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), q.Sent(r.Context()))
 }
 
-// recountSoon has counted what the request may have deleted or created.
+// recountSoon has the objects counted that the request may have deleted or created.
 func (p *passage) recountSoon() {
 	p.guard.upkeep.RecountSoon(p.server.Name, p.request.Info.Namespace)
 }
@@ -95,7 +94,7 @@ func (p *passage) counts() bool {
 	return p.request.Kind.Namespaced && (p.server.Guard.Namespaces || p.server.Guard.Quota)
 }
 
-// create is what to reserve, if the request creates its object.
+// create returns what to reserve if the request creates its object.
 func (p *passage) create(r *http.Request) quota.Request {
 	gvr := p.request.Resource()
 	return quota.Request{
@@ -128,8 +127,7 @@ func (p *passage) write(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// known refuses callers whom the gateway does not know: a quota's room is shared
-// out by user.
+// known refuses callers whom the gateway does not know, because users share a quota's room.
 func (p *passage) known() error {
 	if name := p.user.GetName(); name != "" && name != user.Anonymous && !slices.Contains(p.user.GetGroups(), user.AllUnauthenticated) {
 		return nil
@@ -147,8 +145,8 @@ const (
 	reserveTimeout = 5 * time.Second
 )
 
-// timeoutOf is how long a create may take, reserving included: what the client
-// wants, within the gateway's own limit.
+// timeoutOf returns how long a create may take, including its reservation: the client's
+// time-out, within the gateway's own limit.
 func (g *Guard) timeoutOf(query url.Values) time.Duration {
 	if d, err := time.ParseDuration(query.Get("timeout")); err == nil && d > 0 && d < g.requestTimeout {
 		return min(d+reserveTimeout, g.requestTimeout)
@@ -209,7 +207,8 @@ func (p *passage) send(w http.ResponseWriter, r *http.Request, a quota.Request, 
 			}
 		case failed:
 			held.Failed()
-			// Written before the caller gets the answer, so that the caller can try again at once.
+			// The end is written before the caller gets the answer, so that the caller can
+			// try again at once.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), giveBackTimeout)
 			defer cancel()
 			_ = held.Flush(ctx) // if it fails, the next write records the outcome
@@ -266,7 +265,7 @@ func (p *passage) upsert(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// change lets through a request about an object that is there.
+// change lets through a request about an object that exists.
 func (p *passage) change(w http.ResponseWriter, r *http.Request, a quota.Request) {
 	sw := &statusWriter{ResponseWriter: w}
 	defer func() {
@@ -282,8 +281,8 @@ func (p *passage) change(w http.ResponseWriter, r *http.Request, a quota.Request
 	p.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(sw), p.request.Sent(r.Context()))
 }
 
-// authorize asks the core server whether the user may do with the request's
-// object what the verb says. The error is one for the caller.
+// authorize asks the core server whether the user may use the verb on the request's object.
+// The error is meant for the caller.
 func (p *passage) authorize(ctx context.Context, verb string) error {
 	if !p.server.Guard.Authorization {
 		return nil

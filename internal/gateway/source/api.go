@@ -38,10 +38,9 @@ type API struct {
 	statuses  *statusWriter
 }
 
-// NewAPI makes a source of the API that config reaches. namespace is where the
-// Secrets are that servers may name; without one no Secret is read. With
-// writeStatus the gateway's view is written to each object's status. It
-// connects to nothing yet.
+// NewAPI makes a source that reads the API that config reaches. Servers may name Secrets in
+// namespace; if it is "", no Secret is read. If writeStatus is set, the gateway's findings
+// are written to each object's status. NewAPI does not connect.
 func NewAPI(config *rest.Config, namespace string, writeStatus bool, log *slog.Logger) (*API, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -104,8 +103,8 @@ func (a *API) Problem() string {
 	return ""
 }
 
-// list are the servers as they stand. One that cannot be meant stays among
-// them: its condition says why it is not used.
+// list returns the servers of the API, including invalid ones: the condition of an invalid
+// server says why it is not used.
 func (a *API) list() []*v1alpha1.RemoteAPIServer {
 	var servers []*v1alpha1.RemoteAPIServer
 	for _, obj := range a.servers.List() {
@@ -117,7 +116,7 @@ func (a *API) list() []*v1alpha1.RemoteAPIServer {
 	return firstServers(servers)
 }
 
-// follow keeps store as the API has it, until ctx ends.
+// follow keeps store equal to the API until ctx ends.
 func (a *API) follow(ctx context.Context, lw cache.ListerWatcher, kind runtime.Object, store cache.Store, ring bool) {
 	if ring {
 		store = ringing{store, a.ring}
@@ -166,7 +165,7 @@ func (a *API) secretList() cache.ListerWatcher {
 	}
 }
 
-// judge remembers whether the API of RemoteAPIServers can be read.
+// judge notes whether the API of RemoteAPIServers can be read, and logs changes of that.
 func (a *API) judge(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		if a.problem.Swap(nil) != nil {
@@ -183,8 +182,8 @@ func (a *API) judge(err error) {
 	}
 }
 
-// Credentials reads the gateway's own at a server from the Secret that its
-// spec names.
+// Credentials reads the gateway's own credentials for a server from the Secret that the
+// server's spec names.
 func (a *API) Credentials(s *v1alpha1.RemoteAPIServer) (Credentials, error) {
 	if err := Check(s, false); err != nil {
 		return Credentials{}, err
@@ -210,7 +209,7 @@ func (a *API) Credentials(s *v1alpha1.RemoteAPIServer) (Credentials, error) {
 	return fromSecret(secret)
 }
 
-// ringing is a store that rings when it is written to.
+// ringing is a store that rings the bell when it is written to.
 type ringing struct {
 	cache.Store
 	ring func()
@@ -230,15 +229,15 @@ type statusWriter struct {
 	mu   sync.Mutex
 	todo map[string]v1alpha1.RemoteAPIServerStatus
 	bell chan struct{}
-	last map[string]time.Time // when each was written; run's own
+	last map[string]time.Time // when each status was last written; only run uses it
 }
 
 func newStatusWriter(a *API) *statusWriter {
 	return &statusWriter{api: a, todo: map[string]v1alpha1.RemoteAPIServerStatus{}, bell: make(chan struct{}, 1), last: map[string]time.Time{}}
 }
 
-// SetStatus asks for a server's status to be written, if it tells something
-// that its object does not. It does not wait.
+// SetStatus has a server's status written if it differs from the object's. It does not
+// wait.
 func (a *API) SetStatus(name string, status v1alpha1.RemoteAPIServerStatus) {
 	w := a.statuses
 	if w == nil {
@@ -266,7 +265,7 @@ func (w *statusWriter) run(ctx context.Context) {
 		w.mu.Unlock()
 		for name, status := range todo {
 			if err := w.write(ctx, name, status); err != nil && ctx.Err() == nil {
-				// What is still true is asked for again a second later.
+				// The registry sets the status again a second later.
 				w.api.log.Debug("status not written", "server", name, "error", err)
 			}
 		}

@@ -12,13 +12,13 @@ import (
 
 // Memory is what a gateway knew when it last ran. It holds no secret.
 type Memory struct {
-	// Servers are those that it served.
+	// Servers are the servers that the gateway served.
 	Servers []*v1alpha1.RemoteAPIServer `json:"servers"`
-	// Held is who held each group.
+	// Held names the holder of each group.
 	Held map[string]string `json:"held"`
 }
 
-// Recall reads what Remember wrote; nothing if there is no such file.
+// Recall reads the memory that Remember wrote; an empty one if there is no such file.
 func Recall(file string) (Memory, error) {
 	var m Memory
 	content, err := readFile(file)
@@ -40,7 +40,7 @@ func Recall(file string) (Memory, error) {
 	return m, nil
 }
 
-// Remember writes a memory to a file, at once or not at all.
+// Remember writes a memory to a file, as a whole or not at all.
 func Remember(file string, m Memory) error {
 	content, err := json.Marshal(m)
 	if err == nil {

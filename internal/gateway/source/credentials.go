@@ -12,7 +12,7 @@ import (
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
 )
 
-// Credentials are the gateway's own at one server, as read.
+// Credentials are the gateway's own credentials for one server, as they were read.
 type Credentials struct {
 	CertPEM, KeyPEM []byte
 	Token           string
@@ -23,8 +23,8 @@ func (c Credentials) Equal(d Credentials) bool {
 	return bytes.Equal(c.CertPEM, d.CertPEM) && bytes.Equal(c.KeyPEM, d.KeyPEM) && c.Token == d.Token
 }
 
-// Credentials reads the gateway's own at a server from the files that its spec
-// names.
+// Credentials reads the gateway's own credentials for a server from the files that the
+// server's spec names.
 func (f *File) Credentials(s *v1alpha1.RemoteAPIServer) (Credentials, error) {
 	if err := Check(s, true); err != nil {
 		return Credentials{}, err
@@ -71,7 +71,7 @@ func fromSecret(secret *corev1.Secret) (Credentials, error) {
 			return Credentials{}, fmt.Errorf("read credentials from Secret %q: %w", secret.Name, err)
 		}
 		if cfg.CertFile != "" || cfg.KeyFile != "" || cfg.CAFile != "" || cfg.BearerTokenFile != "" {
-			return Credentials{}, fmt.Errorf("read credentials from Secret %q: its kubeconfig names files, which are the gateway's own; put what is in them into it", secret.Name)
+			return Credentials{}, fmt.Errorf("read credentials from Secret %q: its kubeconfig names files, which the gateway does not read for a Secret; put their contents into the kubeconfig", secret.Name)
 		}
 		return FromConfig(cfg)
 	}
@@ -82,8 +82,7 @@ func fromSecret(secret *corev1.Secret) (Credentials, error) {
 	return c, nil
 }
 
-// FromConfig takes the credentials of a client's configuration, and nothing
-// else of it.
+// FromConfig returns the credentials of a client's configuration, and ignores the rest.
 func FromConfig(cfg *rest.Config) (Credentials, error) {
 	if cfg.ExecProvider != nil || cfg.AuthProvider != nil || cfg.Username != "" {
 		return Credentials{}, fmt.Errorf("read credentials from kubeconfig: its user has exec, auth-provider or a password; the gateway takes a client certificate or a token")

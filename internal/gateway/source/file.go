@@ -27,13 +27,13 @@ const (
 	maxFile = 16 << 20
 	// maxServers is how many servers one source may bring.
 	maxServers = 1000
-	// pollFile is how often the file is read; what counts is what is in it, so
-	// that it may be edited, replaced or a mounted ConfigMap.
+	// pollFile is how often the file is read. Its content is compared, so the file may
+	// be edited in place, replaced, or mounted from a ConfigMap.
 	pollFile = 500 * time.Millisecond
 )
 
-// File is a Source that reads a file of RemoteAPIServers, one YAML document
-// each, or lists of them, again whenever it changes.
+// File is a Source that reads a file of RemoteAPIServers, and reads it again whenever it
+// changes. Each YAML document is one server, or a list of servers.
 type File struct {
 	path    string
 	log     *slog.Logger
@@ -42,7 +42,7 @@ type File struct {
 	problem atomic.Pointer[string]
 }
 
-// NewFile reads the file for the first time; an error of that says what to mend.
+// NewFile reads the file for the first time. The error says what to mend.
 func NewFile(path string, log *slog.Logger) (*File, error) {
 	f := &File{path: path, log: log}
 	content, err := readFile(path)
@@ -69,7 +69,7 @@ func (f *File) Run(ctx context.Context, set func([]*v1alpha1.RemoteAPIServer)) e
 		}
 		content, err := readFile(f.path)
 		if err == nil && bytes.Equal(content, f.content) {
-			f.problem.Store(nil) // a bad edit may have been undone
+			f.problem.Store(nil) // a bad edit was undone
 			continue
 		}
 		var servers []*v1alpha1.RemoteAPIServer
@@ -87,7 +87,7 @@ func (f *File) Run(ctx context.Context, set func([]*v1alpha1.RemoteAPIServer)) e
 	}
 }
 
-// complain says once what is wrong with the file.
+// complain logs a fault of the file, once, and keeps it for Problem.
 func (f *File) complain(err error) {
 	text := fmt.Sprintf("read servers file %s: %v; the servers known before are served until it is mended", f.path, err)
 	if before := f.problem.Swap(&text); before == nil || *before != text {
@@ -122,9 +122,9 @@ func readFile(path string) ([]byte, error) {
 	return content, nil
 }
 
-// Parse reads RemoteAPIServers from YAML or JSON documents, each one server or
-// a list. A field that does not exist, a name that comes twice, or a server
-// that names no URL is an error: half a configuration is none.
+// Parse reads RemoteAPIServers from YAML or JSON documents. Each document is one server or
+// a list. If a field does not exist, a name comes twice, or a server has no URL, Parse
+// returns an error, and no servers.
 func Parse(content []byte) ([]*v1alpha1.RemoteAPIServer, error) {
 	var servers []*v1alpha1.RemoteAPIServer
 	docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
@@ -174,7 +174,7 @@ func parseDocument(doc []byte) ([]*v1alpha1.RemoteAPIServer, error) {
 	return nil, fmt.Errorf("it is a %q of %q; want RemoteAPIServer or RemoteAPIServerList of %q", head.Kind, head.APIVersion, v1alpha1.GroupVersion())
 }
 
-// stripComments leaves what YAML would read of lines.
+// stripComments removes the lines that YAML does not read.
 func stripComments(doc []byte) []byte {
 	var out []byte
 	for line := range bytes.Lines(doc) {
@@ -185,7 +185,7 @@ func stripComments(doc []byte) []byte {
 	return out
 }
 
-// check refuses servers that cannot be meant, and sorts them by name.
+// check refuses invalid servers, and returns the others sorted by name.
 func check(servers []*v1alpha1.RemoteAPIServer) ([]*v1alpha1.RemoteAPIServer, error) {
 	if len(servers) > maxServers {
 		return nil, fmt.Errorf("there are %d servers; a gateway takes %d", len(servers), maxServers)
@@ -196,7 +196,7 @@ func check(servers []*v1alpha1.RemoteAPIServer) ([]*v1alpha1.RemoteAPIServer, er
 			return nil, fmt.Errorf("metadata.name %q is no name; use lower-case letters, digits, - and .", s.Name)
 		}
 		if i > 0 && servers[i-1].Name == s.Name {
-			return nil, fmt.Errorf("server %q is there twice; give each a name of its own", s.Name)
+			return nil, fmt.Errorf("two servers are named %q; give each a name of its own", s.Name)
 		}
 		if err := Check(s, true); err != nil {
 			return nil, err
@@ -205,15 +205,15 @@ func check(servers []*v1alpha1.RemoteAPIServer) ([]*v1alpha1.RemoteAPIServer, er
 	return servers, nil
 }
 
-// firstServers sorts servers by name, and takes as many as a gateway takes.
+// firstServers sorts servers by name, and returns as many as a gateway takes.
 func firstServers(servers []*v1alpha1.RemoteAPIServer) []*v1alpha1.RemoteAPIServer {
 	slices.SortStableFunc(servers, func(a, b *v1alpha1.RemoteAPIServer) int { return cmp.Compare(a.Name, b.Name) })
 	return servers[:min(len(servers), maxServers)]
 }
 
-// Check says what is wrong with a server's spec, whatever the server says. In a
-// file the gateway's credentials are files, in an API they are Secrets: an
-// object must not make the gateway read its own disk.
+// Check says what is wrong with a server's spec by itself, without asking the server. A
+// spec in a file names the gateway's credentials as files. A spec in an API must name them
+// as Secrets: an object must not make the gateway read its own disk.
 func Check(s *v1alpha1.RemoteAPIServer, inFile bool) error {
 	if len(s.Spec.BaseURLs()) == 0 {
 		return fmt.Errorf("server %q has no URL; set spec.url, spec.endpoints, or both", s.Name)

@@ -13,7 +13,7 @@ type Place struct {
 	File        string // of RemoteAPIServers
 	Kubeconfig  string // of the API; in-cluster for that of the pod's service account
 	Secrets     string // the namespace of that API whose Secrets servers may name
-	WriteStatus bool   // whether each object's status gets what the gateway sees of it
+	WriteStatus bool   // the gateway's findings are written to each object's status
 }
 
 // Open makes the source of the place. Its errors name the flags of xb gateway.

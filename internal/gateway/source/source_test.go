@@ -58,7 +58,7 @@ func TestParse(t *testing.T) {
 		fmt.Sprintf(oneServer, "A_b"):                                                        "is no name",
 		"apiVersion: v1\nkind: Pod":                                                          "want RemoteAPIServer",
 		"just text":                                                                          "document 1",
-		fmt.Sprintf(oneServer, "a") + "---\n" + fmt.Sprintf(oneServer, "a"):                  "is there twice",
+		fmt.Sprintf(oneServer, "a") + "---\n" + fmt.Sprintf(oneServer, "a"):                  "two servers are named",
 		server(`{url: "https://x", identity: {credentials: {secretName: s}}}`):               "is for objects in an API",
 		server(`{url: "https://x", identity: {credentials: {clientKeyFile: k}}}`):            "together",
 		server(`{url: "https://x", identity: {credentials: {kubeconfig: k, tokenFile: t}}}`): "one or the other",

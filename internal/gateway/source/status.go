@@ -13,19 +13,20 @@ import (
 )
 
 const (
-	// wordingTime is how often the wording of a status is written anew at most,
-	// where it means the same.
+	// wordingTime is the least time between two writes of a status that differ in
+	// their wording only.
 	wordingTime = 10 * time.Second
-	// latencyTime is how often a latency is written alone at most.
+	// latencyTime is the least time between two writes of a status that differ in
+	// their latency only.
 	latencyTime = time.Minute
 )
 
-// newsworthy says whether a status is to be written over another. Gateways that
-// watch one API each write what they see; so that they do not write against
-// each other all the time, wording and latency alone are written seldom.
+// newsworthy says whether a status is to be written over another. If several gateways watch
+// one API, each writes its findings there. Differences of wording and latency are written
+// seldom, so that the gateways do not overwrite each other all the time.
 func newsworthy(status, over v1alpha1.RemoteAPIServerStatus, sinceLast time.Duration) bool {
 	if status.ObservedGeneration < over.ObservedGeneration {
-		return false // it is about a spec that is no more
+		return false // the status is about an older spec
 	}
 	if !equality.Semantic.DeepEqual(essence(status), essence(over)) {
 		return true
@@ -36,7 +37,7 @@ func newsworthy(status, over v1alpha1.RemoteAPIServerStatus, sinceLast time.Dura
 	return sinceLast > latencyTime && farApart(status.Latency, over.Latency)
 }
 
-// essence is what a status says, without how.
+// essence returns a status without its wording and its latency.
 func essence(s v1alpha1.RemoteAPIServerStatus) v1alpha1.RemoteAPIServerStatus {
 	s.Latency = nil
 	s.Conditions = slices.Clone(s.Conditions)
@@ -69,7 +70,7 @@ func farApart(a, b *metav1.Duration) bool {
 	return a.Duration > 2*b.Duration || b.Duration > 2*a.Duration
 }
 
-// Held is who holds each group, as the servers' status tells from before.
+// Held returns the holder of each group, as the servers' statuses name it.
 func Held(servers []*v1alpha1.RemoteAPIServer) map[string]string {
 	held := map[string]string{}
 	for _, s := range servers {

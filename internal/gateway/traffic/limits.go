@@ -15,8 +15,8 @@ import (
 // beyond a limit is refused at once, with 429. Zero stands for the default, and a
 // negative number for no limit. A server's limit is a number of places: a user may
 // hold as many of them as are free, so that a few users cannot hold all.
-// system:masters have as many places again for themselves, and health checks of the
-// gateway take none.
+// system:masters have as many places again for themselves. Health checks of the gateway take
+// no place.
 type Limits struct {
 	UserRequests   int // under way at once, of one user; 400
 	UserStreams    int // watches and streams, of one user; 5,000
@@ -45,7 +45,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	return l, nil
 }
 
-// load counts what is under way.
+// load counts requests under way.
 type load struct{ requests, streams int }
 
 func (l *load) of(k kind) *int {
@@ -55,17 +55,17 @@ func (l *load) of(k kind) *int {
 	return &l.requests
 }
 
-// rememberedRates is how many users' rates are known at once. Beyond that the user
-// who has not called for the longest is forgotten, and may burst again.
+// rememberedRates is how many users' rates are kept at once. Beyond that, the gateway forgets
+// the user whose last call is the oldest; that user may burst again.
 const rememberedRates = 10_000
 
-// users counts what each caller has under way.
+// users counts each caller's requests under way.
 type users struct {
 	limits Limits
 	rates  *lru.Cache // of *rate.Limiter by caller; nil without a rate
 
 	mu   sync.Mutex
-	busy map[string]*load // by caller, of those with something under way; guarded by mu
+	busy map[string]*load // by caller, if the caller has a request under way; guarded by mu
 }
 
 func newUsers(l Limits) *users {
@@ -76,8 +76,8 @@ func newUsers(l Limits) *users {
 	return u
 }
 
-// enter counts a request of a caller, if the caller's limits allow one more. leave
-// takes it off the count.
+// enter counts a request of a caller, if the caller's limits allow one more. leave undoes
+// that.
 func (u *users) enter(caller string, k kind, now time.Time) bool {
 	if !u.take(caller, k) {
 		return false
@@ -133,7 +133,7 @@ func (u *users) rate(caller string) *rate.Limiter {
 	return l
 }
 
-// target is one registered server, and what is under way to it.
+// target is one registered server, with the requests under way to it.
 type target struct {
 	name string
 
@@ -146,10 +146,10 @@ type target struct {
 	gone bool // the server's metrics have ended; guarded by mu
 }
 
-// class says on which of a server's limits a request counts.
+// class says against which of a server's limits a request counts.
 type class struct {
 	kind       kind
-	privileged bool // the caller is of system:masters
+	privileged bool // the caller is in system:masters
 }
 
 func newTarget(name string, limits Limits) *target {

@@ -15,7 +15,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/endpoints"
 )
 
-// Whose limit refuses a request, as a label.
+// The labels that say whose limit refused a request.
 const (
 	byUser   = "user"
 	byServer = "server"
@@ -148,7 +148,7 @@ var verbs = map[string]bool{
 	"proxy": true, "post": true, "put": true, "head": true, "options": true,
 }
 
-// verbOf is Kubernetes' verb for a request, or "other" if it has none.
+// verbOf returns Kubernetes' verb for a request, or "other" if there is none.
 func verbOf(r *http.Request) string {
 	if verb := call.Of(r).Info.Verb; verbs[verb] {
 		return verb

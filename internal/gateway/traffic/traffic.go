@@ -230,7 +230,7 @@ func (c *Control) finish(r *http.Request, rec *recorder, note *call.Traffic, k k
 	c.opts.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
-// clip shortens what a caller wrote to what a log line may hold.
+// clip shortens a caller's text to the length that a log line may have.
 func clip(s string) string {
 	const most = 512
 	if len(s) > most {

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// AnyGroup in a spec's groups stands for whatever the server serves, reserved
-// groups apart.
+// AnyGroup in a spec's groups stands for every group that the server serves, except for
+// reserved ones.
 const AnyGroup = "*"
 
-// reservedDomains are those whose groups "*" does not stand for, nor "*.io".
+// reservedDomains are the domains whose groups neither "*" nor "*.io" stands for.
 var reservedDomains = []string{"k8s.io", "kubernetes.io", "xbernetes.io"}
 
-// Reserved says whether a group is Kubernetes' or this project's own: the core
-// group, those without a domain, such as apps, and all below k8s.io,
-// kubernetes.io and xbernetes.io. A server gets one only if its spec names the
-// group itself, or "*.DOMAIN" within one of these domains.
+// Reserved says whether a group is Kubernetes' or this project's own: the core group, groups
+// without a domain, such as apps, and all groups below k8s.io, kubernetes.io and
+// xbernetes.io. A server gets a reserved group only if its spec names the group itself, or
+// "*.DOMAIN" within one of these domains.
 func Reserved(group string) bool {
 	return !strings.Contains(group, ".") || inReservedDomain(group)
 }
@@ -29,9 +29,9 @@ func Names(named []string, group string) bool {
 	return slices.ContainsFunc(waysToName(group), func(way string) bool { return slices.Contains(named, way) })
 }
 
-// waysToName are the entries of a spec's groups that name a group, the closest
-// first: its whole name, "*." and a domain that it is in, from the longest to
-// the shortest, and "*".
+// waysToName returns the entries of a spec's groups that name a group, the closest first:
+// the group's whole name, then "*.DOMAIN" for each domain that it is in, from the longest to
+// the shortest, then "*".
 func waysToName(group string) []string {
 	ways := []string{group}
 	for _, domain, in := strings.Cut(group, "."); in; _, domain, in = strings.Cut(domain, ".") {
@@ -45,8 +45,7 @@ func waysToName(group string) []string {
 	return ways
 }
 
-// namings are the servers whose specs have an entry among their groups, by
-// entry.
+// namings maps an entry of specs' groups to the servers that have it.
 type namings map[string][]string
 
 func namingsOf(claims []Claim) namings {
@@ -59,8 +58,7 @@ func namingsOf(claims []Claim) namings {
 	return n
 }
 
-// rightful are the servers whose specs name a group most closely; nil if none
-// does.
+// rightful returns the servers whose specs name a group most closely; nil if none names it.
 func (n namings) rightful(group string) []string {
 	for _, way := range waysToName(group) {
 		if servers := n[way]; servers != nil {

@@ -1,5 +1,5 @@
-// Package ownership gives each API group to one of the servers that claim it. It never
-// asks a server anything, and remembers nothing: who held a group before is told to it.
+// Package ownership gives each API group to one of the servers that claim it. It never asks
+// a server anything, and remembers nothing: its caller passes in the last holders.
 package ownership
 
 import (
@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// Claim is what one server asks for.
+// Claim is what one server claims.
 type Claim struct {
-	// Server is its name.
+	// Server is the server's name.
 	Server string
-	// Named are the groups of its spec.
+	// Named are the groups of the server's spec.
 	Named []string
-	// Groups are those that it claims, as Claims gives them. Invariant: Named
+	// Groups are the groups that the server claims; see Claims. Invariant: Named
 	// names each.
 	Groups []string
-	// Priority settles who gets a group that nobody holds: the higher.
+	// Priority decides which server gets a group that no server holds: the highest.
 	Priority int32
-	// Created settles it among equals: the earlier. The name settles the rest.
+	// Created decides between equal priorities: the earliest. After that the name does.
 	Created time.Time
 }
 
-// Assignment says which server holds which group. It is never changed once made.
+// Assignment says which server holds which group. It does not change once it is made.
 type Assignment struct {
-	// Holder is the server of each group.
+	// Holder is the holder of each group.
 	Holder map[string]string
-	// Refused are, by server, the groups that it claims and does not get.
+	// Refused are, by server, the groups that the server claims and does not get.
 	Refused map[string][]Refusal
 
 	named namings
@@ -39,20 +39,20 @@ type Assignment struct {
 // Refusal is a group that a server claims and does not get.
 type Refusal struct {
 	Group string
-	// Server holds the group, or is the one that it is named for.
+	// Server holds the group, or names it more closely in its spec.
 	Server string
-	// Named: the group is named for Server more closely, whether or not Server
-	// serves it now.
+	// Named: Server's spec names the group more closely, whether or not Server serves
+	// the group now.
 	Named bool
 }
 
-// MayHold says whether a server may hold a group: its spec names the group, and
-// no other's does so more closely.
+// MayHold says whether a server may hold a group: its spec names the group, and no other
+// server's spec does so more closely.
 func (o Assignment) MayHold(server, group string) bool {
 	return slices.Contains(o.named.rightful(group), server)
 }
 
-// Of are the groups that a server holds, sorted.
+// Of returns the groups that a server holds, sorted.
 func (o Assignment) Of(server string) []string {
 	var groups []string
 	for g, s := range o.Holder {
@@ -64,12 +64,11 @@ func (o Assignment) Of(server string) []string {
 	return groups
 }
 
-// Assign gives each claimed group to one server. Only those may have it whose
-// specs name it most closely, whether or not they serve it. Of these the one
-// that held it so far keeps it, as long as it claims it; else the highest
-// priority gets it, then the earliest creation, then the first name. Assign
-// depends on nothing else, so a group moves only when its holder lets go, or an
-// operator names it for another.
+// Assign gives each claimed group to one server. Only the servers whose specs name the group
+// most closely may have it, whether or not they serve it. Of these, the last holder keeps
+// the group as long as it claims it. Otherwise the server with the highest priority gets it,
+// then the earliest created, then the first by name. Assign depends on nothing else, so a
+// group moves only if its holder no longer claims it, or an operator changes a spec.
 func Assign(claims []Claim, held map[string]string) Assignment {
 	claims = slices.Clone(claims)
 	slices.SortFunc(claims, func(a, b Claim) int {
@@ -102,10 +101,10 @@ func Assign(claims []Claim, held map[string]string) Assignment {
 	return o
 }
 
-// Claims are the groups that a server claims: of those that it offers, the ones
-// that its spec names. A server that was never reached (offered is nil) claims
-// the groups that its spec names by their whole name, so that a caller hears
-// that the server is down rather than that there is no such group.
+// Claims returns the groups that a server claims: those that it offers and its spec names. A
+// server that was never reached (offered is nil) claims the groups that its spec names by
+// their whole names, so that a caller learns that the server is down, and not that there is
+// no such group.
 func Claims(named, offered []string) []string {
 	claims := map[string]bool{}
 	for _, g := range offered {
@@ -114,7 +113,7 @@ func Claims(named, offered []string) []string {
 		}
 	}
 	if offered == nil {
-		// Never reached: see above.
+		// The server was never reached.
 		for _, g := range named {
 			if !strings.HasPrefix(g, AnyGroup) {
 				claims[g] = true
@@ -124,7 +123,7 @@ func Claims(named, offered []string) []string {
 	return slices.Sorted(maps.Keys(claims))
 }
 
-// Missing are the groups that a spec names and the server does not offer.
+// Missing returns the groups that a spec names and the server does not offer.
 func Missing(named, offered []string) []string {
 	var missing []string
 	for _, g := range named {
@@ -136,9 +135,9 @@ func Missing(named, offered []string) []string {
 	return missing
 }
 
-// BuiltIn says whether a group is Kubernetes' own: the core group, those
-// without a domain, such as apps, and those that kube-apiserver serves below
-// k8s.io. They come first in discovery.
+// BuiltIn says whether a group is Kubernetes' own: the core group, groups without a domain,
+// such as apps, and the groups below k8s.io that kube-apiserver serves. They come first in
+// discovery.
 func BuiltIn(group string) bool {
 	if !strings.Contains(group, ".") {
 		return true
@@ -154,7 +153,7 @@ func BuiltIn(group string) bool {
 	return false
 }
 
-// Title is a group as people read it.
+// Title returns a group's name for messages.
 func Title(group string) string {
 	if group == "" {
 		return "the core group"

@@ -20,7 +20,7 @@ import (
 // package weight counts them. kube-apiserver's own weighs 23 MiB.
 const MaxDecoded = 64 << 20
 
-// Document is one server's OpenAPI v2. It is never changed once made.
+// Document is one server's OpenAPI v2. It does not change once it is made.
 type Document struct {
 	paths  map[string]json.RawMessage
 	shared map[string]json.RawMessage // definitions/NAME and parameters/NAME
@@ -59,14 +59,14 @@ func Read(body []byte) (*Document, error) {
 	return s, nil
 }
 
-// reference is where a schema points to what is shared. A quote within a JSON
-// string is escaped, so nothing in a description looks like it.
+// reference matches a schema's pointer to a shared definition or parameter. Quotes within a
+// JSON string are escaped, so no description matches.
 var reference = regexp.MustCompile(`("\$ref"\s*:\s*"#/)((?:definitions|parameters)/[^"\\]+)(")`)
 
-// Merged is the OpenAPI v2 of all servers. What servers share by name and
-// content is there once; where contents differ, the later comer's gets a name
-// of its own. One server's part is taken out and put in without touching
-// another's. It has no lock: one goroutine at a time may use it.
+// Merged is the OpenAPI v2 of all servers. A definition that servers share by name and
+// content is there once; if contents differ, the later one gets another name. One server's
+// part can be replaced without touching another's. Only one goroutine at a time may use a
+// Merged.
 type Merged struct {
 	parts    map[string]*part
 	variants map[string][]*variant // by name
@@ -83,23 +83,23 @@ type part struct {
 
 // variant is one content of a shared name.
 type variant struct {
-	name      string   // as servers have it
-	published string   // as the merged document has it
-	identity  [32]byte // of the content and of all that it points to
-	body      []byte   // its own content, pointing to published names
+	name      string   // its name in servers' documents
+	published string   // its name in the merged document
+	identity  [32]byte // hash of the content and of all that it points to
+	body      []byte   // its own content, which points to published names
 	users     int
 }
 
-// New makes a document of no server.
+// New returns the merged document of no servers.
 func New() *Merged {
 	return &Merged{parts: map[string]*part{}, variants: map[string][]*variant{}}
 }
 
-// Servers are those that have a part.
+// Servers returns the servers that have a part.
 func (m *Merged) Servers() []string { return slices.Collect(maps.Keys(m.parts)) }
 
-// Set replaces the part of a server by those groups of a document that the server
-// holds; a nil document takes the part out. It says whether anything has changed.
+// Set replaces the part of a server by those groups of a document that the server holds. A
+// nil document removes the part. Set returns whether anything has changed.
 func (m *Merged) Set(server string, doc *Document, groups []string) bool {
 	old := m.parts[server]
 	if old == nil && doc == nil || old != nil && old.source == doc && slices.Equal(old.groups, groups) {
@@ -186,7 +186,7 @@ func (m *Merged) acquire(name string, identity [32]byte) (v *variant, fresh bool
 	return v, true
 }
 
-// groupOfPath is the group that a path of OpenAPI is about.
+// groupOfPath returns the group that a path of OpenAPI is about.
 func groupOfPath(path string) (string, bool) {
 	if strings.HasPrefix(path, "/api/") {
 		return "", true
@@ -215,7 +215,7 @@ func quote(s string) []byte {
 	return b
 }
 
-// JSON is the merged document, and a hash that changes with it.
+// JSON returns the merged document, and its hash.
 func (m *Merged) JSON(order []string) ([]byte, [32]byte) {
 	var out bytes.Buffer
 	sum := sha256.New()
@@ -267,22 +267,22 @@ func (m *Merged) JSON(order []string) ([]byte, [32]byte) {
 	return out.Bytes(), [32]byte(sum.Sum(nil))
 }
 
-// graph is who points to whom in what a document shares.
+// graph holds the pointers between the shared definitions and parameters of a document.
 type graph struct {
 	shared map[string]json.RawMessage
-	points map[string][]string // to what each points; filled as asked
-	sums   map[string][32]byte // of each one's own content; filled as asked
+	points map[string][]string // by name, the names that it points to; filled when asked for
+	sums   map[string][32]byte // by name, the hash of its own content; filled when asked for
 
-	identities map[string][32]byte // filled as asked
-	walk       map[string]*walked  // visit's own
-	stack      []string            // visit's own
+	identities map[string][32]byte // filled when asked for
+	walk       map[string]*walked  // only visit uses it
+	stack      []string            // only visit uses it
 }
 
 func newGraph(shared map[string]json.RawMessage) *graph {
 	return &graph{shared: shared, points: map[string][]string{}, sums: map[string][32]byte{}, identities: map[string][32]byte{}, walk: map[string]*walked{}}
 }
 
-// reach adds all that a body points to, and what that points to, to a set.
+// reach adds to a set the names that a body points to, directly or not.
 func (g *graph) reach(body []byte, into map[string]bool) {
 	var todo []string
 	for _, ref := range reference.FindAllSubmatch(body, -1) {
@@ -310,8 +310,8 @@ func (g *graph) pointsTo(name string) []string {
 	return to
 }
 
-// identity is a hash of a content and of all that it points to, so that two
-// servers' equal ones may stand for each other.
+// identity returns a hash of a definition and of all that it points to. If two servers'
+// definitions have the same identity, one of them can stand for both.
 func (g *graph) identity(name string) [32]byte {
 	if _, ok := g.identities[name]; !ok {
 		g.visit(name)
@@ -319,16 +319,16 @@ func (g *graph) identity(name string) [32]byte {
 	return g.identities[name]
 }
 
-// walked is where a name is in Tarjan's walk of the graph.
+// walked is the state of a name in Tarjan's walk of the graph.
 type walked struct {
 	index, low int
 	open       bool // on the stack: its component is not complete
 }
 
-// visit finds the identities of a name and of all that it leads to. Names that
-// lead to each other form a component; its hash is made of their contents, and
-// of the identities of what the component points to. That takes time in
-// proportion to the document, however long its chains are.
+// visit finds the identities of a name and of all names that it leads to. Names that lead to
+// each other form a component. Its hash is made of their contents, and of the identities
+// that the component points to. The time is proportional to the document's size, however
+// long its chains are.
 func (g *graph) visit(name string) *walked {
 	w := &walked{index: len(g.walk), low: len(g.walk), open: true}
 	g.walk[name] = w
@@ -389,9 +389,8 @@ func (g *graph) sum(name string) [32]byte {
 	return s
 }
 
-// withoutKinds leaves out the list of kinds that a definition such as
-// DeleteOptions is for, which has all that its server serves and so differs
-// everywhere.
+// withoutKinds removes the list of kinds from a definition such as DeleteOptions. The list
+// holds all kinds of its server, and so differs between servers.
 func withoutKinds(body []byte) []byte {
 	const field = "x-kubernetes-group-version-kind"
 	if !bytes.Contains(body, []byte(field)) {

@@ -1,6 +1,6 @@
-// Package servers says which servers are registered, what is guarded of each, and
-// what each of them holds: it lists, counts and deletes objects as the gateway
-// itself. It never sends a user's request, and knows neither quotas nor ledgers.
+// Package servers asks the registered servers, as the gateway itself, what they hold: it
+// lists, counts and deletes objects. It never sends a user's request, and knows neither quotas
+// nor ledgers.
 package servers
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/canonical"
 )
 
-// Server is one registered server, and what the core server holds over it.
+// Server is one registered server, with the policies that apply to it.
 type Server struct {
 	Name string
 	// Guard says which of the core server's policies apply. If any of them does,
@@ -31,15 +31,14 @@ type Registry interface {
 	// Claims says whether the gateway would send a server the requests for a group,
 	// if the server served the group and no other server had it.
 	Claims(server, group string) bool
-	// Kind is what the server's discovery says of a resource. The error is one for
-	// the caller: NotFound if discovery does not show it, and ServiceUnavailable
+	// Kind returns a resource's kind, by the server's discovery. The error is meant for
+	// the caller: NotFound if discovery does not show the resource, ServiceUnavailable
 	// while discovery is not known.
 	Kind(server string, resource schema.GroupVersionResource) (canonical.Kind, error)
-	// Names are the names of all registered servers.
+	// Names returns the names of all registered servers.
 	Names() []string
-	// Client is how the gateway speaks to the server as itself, not as a user. The
-	// gateway's own user there must be allowed to get, list and delete what is
-	// guarded. The config's Host is the base URL, with its path. It is an error if
-	// there is no such server.
+	// Client returns a client for the gateway's own requests to the server. The gateway's
+	// user there must be allowed to get, list and delete the guarded objects. The config's
+	// Host is the base URL, with its path. Client fails if there is no such server.
 	Client(server string) (*rest.Config, *http.Client, error)
 }

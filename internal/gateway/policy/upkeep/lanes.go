@@ -10,7 +10,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/ledger"
 )
 
-// The lanes that are no server's. No server can have such a name.
+// The names of the lanes that belong to no server. No server can have such a name.
 const (
 	laneCore  = ""       // for tasks that concern the ledger and the core server only
 	laneWrite = "/write" // for changes that wait to be written to a ledger
@@ -24,20 +24,20 @@ const (
 	retryMost  = 5 * time.Second
 )
 
-// task is a namespace to look at, in a lane. It says nothing of what to do there:
-// that is decided from what is found.
+// task is a namespace to look at, in a lane. It does not say what to do there: do decides that
+// from what it finds.
 type task struct {
 	at   ledger.Key
 	lane string
 }
 
-// lanes do tasks, those of each server in a lane of its own, so that a server that
-// does not answer holds up its own tasks only. A task that is added again while it
-// waits is done once.
+// lanes does tasks. Each server's tasks are in a lane of their own, so that a server that does
+// not answer delays only its own tasks. A task that is added again while it waits is done
+// once.
 type lanes struct {
 	do func(context.Context, task) (again time.Duration, err error)
-	// failed is told of each error of do, and how many errors of the task came
-	// directly before it.
+	// failed is called with each error of do, and the number of the task's errors directly
+	// before it.
 	failed func(t task, err error, before int)
 
 	mu     sync.Mutex
@@ -49,8 +49,8 @@ func newLanes(do func(context.Context, task) (time.Duration, error), failed func
 	return &lanes{do: do, failed: failed, queues: map[string]workqueue.TypedRateLimitingInterface[task]{}}
 }
 
-// after has a task done once d has passed. Before run the task is dropped, because
-// a gateway that starts is told of everything there is.
+// after has a task done once d has passed. Before run it drops the task, because a starting
+// gateway gets an event for every object.
 func (l *lanes) after(t task, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

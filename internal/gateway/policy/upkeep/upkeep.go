@@ -1,7 +1,6 @@
-// Package upkeep keeps true what the policies hold, whatever dies or changes: it
-// ends pending creates of which nobody hears any more, counts what exists, shows it
-// in the quotas, and empties namespaces that are being deleted. It never takes part
-// in a request.
+// Package upkeep keeps the invariants of package policy, whatever dies or changes: it ends
+// pending creates that have expired, counts the objects that exist, shows the counts in the
+// quotas, and empties namespaces that are being deleted. It never takes part in a request.
 package upkeep
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/gateway/policy/servers"
 )
 
-// How long a task waits, so that what comes at once is done at once.
+// How long a task waits, so that changes that come together make one task.
 const (
 	writeDelay   = 20 * time.Millisecond  // outcomes of creates are written together
 	showDelay    = 200 * time.Millisecond // quotas show what is used at most that often
@@ -31,7 +30,7 @@ const (
 	drainDelay   = time.Second            // a namespace waits that long for pending creates
 )
 
-// Config is what an Upkeep works with. All fields are required.
+// Config configures an Upkeep. All fields are required.
 type Config struct {
 	Servers    servers.Registry
 	Namespaces *namespaces.Keeper
@@ -41,8 +40,8 @@ type Config struct {
 	Log        *slog.Logger
 }
 
-// Upkeep decides, from what it is told and finds, which namespaces to look at, and
-// does what is to be done there. Any number of gateways may do so at once.
+// Upkeep decides which namespaces to look at, and does there what is needed. Any number of
+// gateways may do so at once.
 type Upkeep struct {
 	Config
 	lanes *lanes
@@ -75,7 +74,7 @@ func (u *Upkeep) Run(ctx context.Context, server *core.Server, resync time.Durat
 	})
 }
 
-// Queued has the changes written that wait in a ledger's handle.
+// Queued has the queued changes of a ledger's handle written.
 func (u *Upkeep) Queued(at ledger.Key) { u.lanes.after(task{at: at, lane: laneWrite}, writeDelay) }
 
 // RecountSoon has a server's resources in a namespace counted, because an object
