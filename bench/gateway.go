@@ -83,7 +83,7 @@ func gateway(ctx context.Context, cfg config) ([]comparison, error) {
 	for round := range cfg.rounds {
 		for _, f := range fronts {
 			fmt.Fprintf(os.Stderr, "gateway: round %d, %s\n", round+1, f.name)
-			m, err := f.gets(ctx, max(1, int(10*gatewayRate*cfg.scale)))
+			m, err := f.gets(ctx, widgetsPath+"default/widgets/w", max(1, int(10*gatewayRate*cfg.scale)))
 			if err != nil {
 				return values(rows), fmt.Errorf("get, %s: %w", f.name, err)
 			}
@@ -270,11 +270,11 @@ func (f *front) get(ctx context.Context, path string) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// gets sends total requests at gatewayRate, each when it is due, however long
+// gets sends total requests for a path at gatewayRate, each when it is due, however long
 // others take, and measures each from when it was due.
-func (f *front) gets(ctx context.Context, total int) (sample, error) {
+func (f *front) gets(ctx context.Context, path string, total int) (sample, error) {
 	for range 100 {
-		if _, err := f.get(ctx, widgetsPath+"default/widgets/w"); err != nil {
+		if _, err := f.get(ctx, path); err != nil {
 			return sample{}, err
 		}
 	}
@@ -290,7 +290,7 @@ func (f *front) gets(ctx context.Context, total int) (sample, error) {
 		due := start.Add(time.Duration(i) * time.Second / gatewayRate)
 		time.Sleep(time.Until(due))
 		wg.Go(func() {
-			if _, err := f.get(ctx, widgetsPath+"default/widgets/w"); err != nil {
+			if _, err := f.get(ctx, path); err != nil {
 				failed <- err
 			}
 			took[i] = time.Since(due)

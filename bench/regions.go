@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/process"
+)
+
+// regions measures what the facade of regions adds to a region's API: the same get directly,
+// below /regions/, and below /serviceclusters/, whose route the facade remembers.
+func regions(ctx context.Context, cfg config) ([]comparison, error) {
+	dir := filepath.Join(cfg.dir, "regions")
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	c, err := startXB(ctx, cfg, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer c.stop()
+	fronts, err := startFacade(ctx, cfg, dir, c)
+	if err != nil {
+		return nil, err
+	}
+	defer fronts[1].close()
+	gets := newComparison(fmt.Sprintf("get a namespace, %d a second", gatewayRate), fronts[0].name, fronts[1].name, fronts[2].name)
+	for round := range cfg.rounds {
+		for _, f := range fronts {
+			fmt.Fprintf(os.Stderr, "regions: round %d, %s\n", round+1, f.name)
+			m, err := f.gets(ctx, "/api/v1/namespaces/default", max(1, int(10*gatewayRate*cfg.scale)))
+			if err != nil {
+				return []comparison{*gets}, fmt.Errorf("get, %s: %w", f.name, err)
+			}
+			gets.add(f.name, m)
+		}
+	}
+	return []comparison{*gets}, nil
+}
+
+// startFacade makes a server a region with a service cluster, and puts a facade before it. It
+// returns the ways to the server.
+func startFacade(ctx context.Context, cfg config, dir string, c *kubeCluster) ([]front, error) {
+	list := filepath.Join(dir, "regions.yaml")
+	if err := os.WriteFile(list, []byte("register: eu\nregions: {eu: kubeconfig}\n"), 0o600); err != nil {
+		return nil, err
+	}
+	for _, args := range [][]string{{"region", "join", "eu"}, {"servicecluster", "create", "tokyo", "--region", "eu"}} {
+		if out, err := exec.CommandContext(ctx, cfg.xb, append(args, "--regions", list)...).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("xb %v: %w: %s", args, err, out)
+		}
+	}
+	token, err := adminToken(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	direct := rest.AnonymousClientConfig(c.config)
+	direct.BearerToken, direct.QPS = token, -1
+	client, err := rest.HTTPClientFor(direct)
+	if err != nil {
+		return nil, err
+	}
+	address, own := network.FreeAddr("127.0.0.1"), filepath.Join(dir, "facade")
+	p, err := launch(dir, "facade", nil, cfg.xb, "region", "serve", "--regions", list, "--listen", address, "--data-dir", own)
+	if err != nil {
+		return nil, err
+	}
+	through := front{name: "/regions/eu", base: "https://" + address + "/regions/eu", servers: []*process.Process{p}, close: func() { end(p) }}
+	err = waitFor(ctx, "the facade", func(ctx context.Context) error {
+		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(own, "kubeconfig"))
+		if err != nil {
+			return err
+		}
+		config.BearerToken = token
+		if through.client == nil {
+			if through.client, err = rest.HTTPClientFor(config); err != nil {
+				return err
+			}
+		}
+		_, err = through.get(ctx, "/version")
+		return err
+	})
+	if err != nil {
+		through.close()
+		return nil, err
+	}
+	routed := through
+	routed.name, routed.base = "/serviceclusters/tokyo", "https://"+address+"/serviceclusters/tokyo"
+	return []front{{name: "direct", base: c.config.Host, client: client, servers: c.servers}, through, routed}, nil
+}
+
+// adminToken returns a token that may do everything.
+func adminToken(ctx context.Context, c *kubeCluster) (string, error) {
+	client, err := c.client()
+	if err != nil {
+		return "", err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "bench"}}
+	if _, err := client.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "bench"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "bench"}},
+	}, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	answer, err := client.CoreV1().ServiceAccounts("default").CreateToken(ctx, "bench", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return answer.Status.Token, nil
+}
