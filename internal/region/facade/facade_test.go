@@ -123,7 +123,7 @@ func (f *front) ask(method, path string, headers ...string) (int, string) {
 func (f *front) gets(path string, code int, text string, headers ...string) {
 	f.Helper()
 	if got, body := f.ask(http.MethodGet, path, headers...); got != code || !strings.Contains(body, text) {
-		f.Errorf("GET %s answers %d %s, want %d and %q", path, got, body, code, text)
+		f.Errorf("GET %s answers %d %.2000s, want %d and %q", path, got, body, code, text)
 	}
 }
 
@@ -340,5 +340,47 @@ func TestRegionsThatTokensMustNotGoTo(t *testing.T) {
 				t.Errorf("the error is %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+const group = "/apis/region.xbernetes.io/v1alpha1"
+
+func TestNamesAreServedAsObjects(t *testing.T) {
+	f := start(t)
+	f.gets(group+"/serviceclusters/tokyo", 200, `"region":"ap"`, caller)
+	f.gets(group+"/serviceclusters", 200, `"name":"tokyo"`, caller)
+	f.gets(group+"/serviceclusters", 200, `"columnDefinitions"`, caller, "Accept: application/json;as=Table;g=meta.k8s.io;v=v1")
+	f.gets(group+"/serviceclusters/osaka", 404, "NotFound", caller)
+	f.gets(group+"/serviceclusters", 403, "memberships", "Authorization: Bearer other")
+	// What says nothing of any region is for everybody.
+	f.gets(group, 200, `"serviceclusterassignments"`, "Authorization: Bearer other")
+	f.gets("/openapi/v3/apis/region.xbernetes.io/v1alpha1", 200, "io.xbernetes.region.v1alpha1.AccountList", "Authorization: Bearer other", "Accept: application/json")
+}
+
+func TestWhatIsNotServedIsRefused(t *testing.T) {
+	f := start(t)
+	for _, test := range []struct {
+		method, path string
+		code         int
+		headers      []string
+	}{
+		{http.MethodGet, group + "/serviceclusters?timeout=abc", 400, nil},
+		{http.MethodGet, group + "/serviceclusters?watch=true&resourceVersion=garbage", 410, nil},
+		{http.MethodGet, group + "/serviceclusters?fieldSelector=spec.region=ap", 400, nil},
+		{http.MethodGet, group + "/serviceclusters/..%2Ftokyo", 404, nil},
+		{http.MethodGet, group + "/serviceclusters", 403, []string{"Impersonate-User: jane"}},
+		{http.MethodGet, group + "/claims", 404, nil},
+		{http.MethodPatch, group + "/serviceclusters/tokyo", 405, []string{"Content-Type: application/merge-patch+json"}},
+		{http.MethodPut, group + "/serviceclusters/tokyo", 405, nil},
+		{http.MethodDelete, group + "/serviceclusters", 405, nil},
+		{http.MethodPost, group + "/serviceclusters", 400, nil},
+		{http.MethodGet, "/metrics", 404, nil},
+		{http.MethodGet, "/debug/pprof/", 404, nil},
+		{http.MethodGet, "/statusz", 404, nil},
+		{http.MethodGet, "/api/v1/namespaces", 404, nil},
+	} {
+		if code, body := f.ask(test.method, test.path, append(test.headers, caller)...); code != test.code {
+			t.Errorf("%s %s answers %d %s, want %d", test.method, test.path, code, body, test.code)
+		}
 	}
 }
