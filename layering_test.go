@@ -95,6 +95,7 @@ var rules = []rule{
 	{"internal/notify/snsnotify", "brings hints by SNS and SQS; reads no record", []string{"internal/journal", "internal/notify"}, []string{"github.com/aws/..."}},
 	{"internal/notify/sqlnotify", "brings hints by PostgreSQL; reads no table", []string{"internal/journal", "internal/notify"}, []string{"github.com/jackc/pgx/v5/...", "golang.org/x/sync/errgroup"}},
 	{"internal/notify/natsnotify", "brings hints by NATS; reads no stream", []string{"internal/journal", "internal/notify"}, []string{"github.com/nats-io/nats.go", "golang.org/x/sync/errgroup"}},
+	{"internal/notify/notifytest", "replicas that are woken, for tests; knows no source of hints", []string{"internal/journal", "internal/mvcc", "internal/notify", "internal/replica"}, nil},
 	{"internal/notify/snsnotify/snsfake", "SNS and SQS for tests; knows no hint", nil, nil},
 	{"internal/mvcc", "the state is a pure function of the journal", []string{"internal/journal", "internal/mvcc/keys", "internal/mvcc/wire"}, nil},
 	{"internal/mvcc/keys", "holds versions, whatever made them", nil, nil},

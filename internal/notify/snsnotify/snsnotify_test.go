@@ -1,12 +1,9 @@
 package snsnotify_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,11 +12,10 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
-	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/notify"
+	"github.com/xbernetes/xbernetes/internal/notify/notifytest"
 	"github.com/xbernetes/xbernetes/internal/notify/snsnotify"
 	"github.com/xbernetes/xbernetes/internal/notify/snsnotify/snsfake"
-	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,110 +26,57 @@ const (
 	secret  = "s3cr3t"
 )
 
-// logged is what a server logged. It is safe for concurrent use.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-// server is a replica that is woken through a fake.
-type server struct {
-	*replica.Replica
-	woken *notify.Woken
-	log   *logged
-	stop  func()
-}
-
-// serve runs a replica that polls once an hour, so that only notifications wake it.
-func serve(t *testing.T, f *snsfake.Fake, store journal.Store, change func(*snsnotify.Config)) *server {
+// serve runs a replica that is woken through a fake. It polls once an hour, so that only
+// notifications wake it.
+func serve(t *testing.T, f *snsfake.Fake, store journal.Store, change func(*snsnotify.Config)) *notifytest.Server {
 	t.Helper()
-	s := &server{log: &logged{}}
-	log := slog.New(slog.NewTextHandler(s.log, nil))
-	cfg := snsnotify.Config{
-		Topic: topic, Endpoint: f.URL, Journal: store.Info().ID, Logger: log,
-		Credentials: credentials.NewStaticCredentialsProvider(account, secret, ""),
-	}
-	if change != nil {
-		change(&cfg)
-	}
-	source, err := snsnotify.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.woken = notify.NewWoken(source, time.Hour, time.Hour, log)
-	s.Replica = replica.New(replica.Config{Store: store, Notifier: s.woken, Logger: log})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	s.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("replica ended with %v", err)
-		}
-		if strings.Contains(s.log.String(), secret) {
+	var s *notifytest.Server
+	t.Cleanup(func() { // after the replica has ended
+		if s != nil && strings.Contains(s.Log.String(), secret) {
 			t.Error("the log holds the secret")
 		}
 	})
-	t.Cleanup(s.stop)
-	<-s.Ready()
+	s = notifytest.Serve(t, store, time.Hour, func(log *slog.Logger) notify.Source {
+		cfg := snsnotify.Config{
+			Topic: topic, Endpoint: f.URL, Journal: store.Info().ID, Logger: log,
+			Credentials: credentials.NewStaticCredentialsProvider(account, secret, ""),
+		}
+		if change != nil {
+			change(&cfg)
+		}
+		source, err := snsnotify.New(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return source
+	})
 	return s
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never came: %s", what)
-		}
-	}
-}
-
-func put(t *testing.T, r *server, key string) mvcc.Revision {
-	t.Helper()
-	res, err := r.Propose(t.Context(), &mvcc.Request{Kind: mvcc.Txn, Then: []mvcc.Op{{Kind: mvcc.OpPut, Range: mvcc.KeyRange{Key: key}, Value: []byte("v")}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.Revision
-}
-
 // pair is two servers of one journal, both subscribed.
-func pair(t *testing.T) (f *snsfake.Fake, a, b *server) {
+func pair(t *testing.T) (f *snsfake.Fake, a, b *notifytest.Server) {
 	f = snsfake.New(t, topic)
 	store := memlog.New(memlog.Options{})
 	a, b = serve(t, f, store.Open(), nil), serve(t, f, store.Open(), nil)
-	eventually(t, "two servers that receive", func() bool { return f.Subscriptions(topic) == 2 && f.Calls("sqs:ReceiveMessage") >= 4 })
+	notifytest.Eventually(t, "two servers that receive", func() bool { return f.Subscriptions(topic) == 2 && f.Calls("sqs:ReceiveMessage") >= 4 })
 	return f, a, b
 }
 
 func TestOneServerWakesAnother(t *testing.T) {
 	f, a, b := pair(t)
 	for i := range 5 {
-		rev := put(t, a, fmt.Sprint("k", i))
-		eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
+		rev := a.Put(t, fmt.Sprint("k", i))
+		notifytest.Eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
 	}
 	if n := f.Calls("sns:Publish"); n > 5 {
 		t.Errorf("%d notifications of five writes", n)
 	}
-	if n := a.woken.Counts().Received; n > 0 {
+	if n := a.Woken.Counts().Received; n > 0 {
 		t.Errorf("%d of a's own notifications come back to it", n)
 	}
-	rev := put(t, b, "l")
-	eventually(t, "b's write at a", func() bool { return a.View().Revision() >= rev })
-	a.stop()
-	b.stop()
+	a.Has(t, b.Put(t, "l"))
+	a.Stop()
+	b.Stop()
 	if len(f.Queues()) != 0 || f.Subscriptions(topic) != 0 {
 		t.Errorf("servers that stopped left %v and %d subscriptions", f.Queues(), f.Subscriptions(topic))
 	}
@@ -143,9 +86,8 @@ func TestForeignMessagesWakeNobody(t *testing.T) {
 	f, a, b := pair(t)
 	f.Send("", "{", "null", `[]`, `{"xbernetesJournal":7}`, `{"xbernetesJournal":"00","slot":9}`,
 		`{"Records":[{"eventSource":"aws:s3"}]}`, `{"slot":-1}`, strings.Repeat("[", 10_000), strings.Repeat("x", 1<<20))
-	rev := put(t, a, "k")
-	eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
-	if n := b.woken.Counts().Received; n != 1 {
+	b.Has(t, a.Put(t, "k"))
+	if n := b.Woken.Counts().Received; n != 1 {
 		t.Errorf("b took %d messages for notifications, want 1", n)
 	}
 }
@@ -153,12 +95,11 @@ func TestForeignMessagesWakeNobody(t *testing.T) {
 func TestQueueThatIsGoneIsMadeAgain(t *testing.T) {
 	f, a, b := pair(t)
 	f.RemoveQueues()
-	eventually(t, "queues made again", func() bool { return len(f.Queues()) == 2 && f.Subscriptions(topic) == 2 })
-	eventually(t, "a word that all is well", func() bool { return strings.Contains(b.log.String(), "work again") })
-	rev := put(t, a, "k")
-	eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
-	if !strings.Contains(b.log.String(), "does not exist") || b.woken.Counts().Failed == 0 {
-		t.Errorf("b did not say that its queue was gone:\n%s", b.log)
+	notifytest.Eventually(t, "queues made again", func() bool { return len(f.Queues()) == 2 && f.Subscriptions(topic) == 2 })
+	notifytest.Eventually(t, "a word that all is well", func() bool { return strings.Contains(b.Log.String(), "work again") })
+	b.Has(t, a.Put(t, "k"))
+	if !strings.Contains(b.Log.String(), "does not exist") || b.Woken.Counts().Failed == 0 {
+		t.Errorf("b did not say that its queue was gone:\n%s", b.Log)
 	}
 }
 
@@ -180,9 +121,9 @@ func TestRefusalsNameTheActionAndTheResource(t *testing.T) {
 			f := snsfake.New(t, topic)
 			f.Refuse(test.action, test.code)
 			s := serve(t, f, memlog.New(memlog.Options{}).Open(), nil)
-			put(t, s, "k")
+			s.Put(t, "k")
 			for _, want := range test.want {
-				eventually(t, want+" in the log", func() bool { return strings.Contains(strings.ReplaceAll(s.log.String(), `\"`, `"`), want) })
+				notifytest.Eventually(t, want+" in the log", func() bool { return strings.Contains(strings.ReplaceAll(s.Log.String(), `\"`, `"`), want) })
 			}
 		})
 	}
@@ -195,8 +136,8 @@ func TestAnotherAccountIsToldTheStatementThatIsMissing(t *testing.T) {
 		c.Region = "me-south-1"
 		c.Credentials = credentials.NewStaticCredentialsProvider("444455556666", secret, "")
 	})
-	eventually(t, "the statement", func() bool {
-		log := strings.ReplaceAll(s.log.String(), `\"`, `"`)
+	notifytest.Eventually(t, "the statement", func() bool {
+		log := strings.ReplaceAll(s.Log.String(), `\"`, `"`)
 		return strings.Contains(log, `"AWS":["arn:aws:iam::444455556666:root"]`) && strings.Contains(log, `"Resource":"`+topic+`"`)
 	})
 }
@@ -211,9 +152,8 @@ func TestQueueInAnotherRegionAndAccount(t *testing.T) {
 		c.Region = "us-west-2"
 		c.Credentials = credentials.NewStaticCredentialsProvider("444455556666", secret, "")
 	})
-	eventually(t, "two servers that receive", func() bool { return f.Subscriptions(topic) == 2 && f.Calls("sqs:ReceiveMessage") >= 4 })
-	rev := put(t, a, "k")
-	eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
+	notifytest.Eventually(t, "two servers that receive", func() bool { return f.Subscriptions(topic) == 2 && f.Calls("sqs:ReceiveMessage") >= 4 })
+	b.Has(t, a.Put(t, "k"))
 }
 
 func TestQueueOfItsOwnerIsUsedAndKept(t *testing.T) {
@@ -223,11 +163,10 @@ func TestQueueOfItsOwnerIsUsedAndKept(t *testing.T) {
 	store := memlog.New(memlog.Options{})
 	a := serve(t, f, store.Open(), nil)
 	b := serve(t, f, store.Open(), func(c *snsnotify.Config) { c.Queue = queue })
-	eventually(t, "two servers that receive", func() bool { return f.Subscriptions(topic) == 2 && f.Calls("sqs:ReceiveMessage") >= 4 })
-	rev := put(t, a, "k")
-	eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
-	b.stop()
-	a.stop()
+	notifytest.Eventually(t, "two servers that receive", func() bool { return f.Subscriptions(topic) == 2 && f.Calls("sqs:ReceiveMessage") >= 4 })
+	b.Has(t, a.Put(t, "k"))
+	b.Stop()
+	a.Stop()
 	if q := f.Queues(); len(q) != 1 || q[0] != queue {
 		t.Errorf("after both stopped there are %v", q)
 	}
@@ -249,11 +188,11 @@ func TestBucketEventsWake(t *testing.T) {
 			events := func(c *snsnotify.Config) { c.Topic, c.Queue, c.Bucket, c.Prefix = "", queue, "B", "a=b" }
 			a := serve(t, f, store.Open(), nil) // its topic does not exist
 			b := serve(t, f, store.Open(), events)
-			eventually(t, "a server that receives", func() bool { return f.Calls("sqs:ReceiveMessage") >= 2 })
-			rev := put(t, a, "k")
+			notifytest.Eventually(t, "a server that receives", func() bool { return f.Calls("sqs:ReceiveMessage") >= 2 })
+			rev := a.Put(t, "k")
 			f.Send(strings.Replace(body, `"B"`, `"C"`, 1), strings.Replace(body, "/journal/", "/floor/", 1), body)
-			eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
-			if n := b.woken.Counts().Received; n != 1 {
+			notifytest.Eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
+			if n := b.Woken.Counts().Received; n != 1 {
 				t.Errorf("%d notifications, want 1: the others are of other objects", n)
 			}
 		})
@@ -291,11 +230,11 @@ func TestQueueWithoutThePolicyIsToldWhatItNeeds(t *testing.T) {
 		f := snsfake.New(t, topic)
 		f.MakeQueue(queue, policy)
 		s := serve(t, f, memlog.New(memlog.Options{}).Open(), func(c *snsnotify.Config) { c.Queue = queue })
-		eventually(t, "a server that receives", func() bool { return f.Calls("sqs:ReceiveMessage") > 0 })
-		log := strings.ReplaceAll(s.log.String(), `\"`, `"`)
+		notifytest.Eventually(t, "a server that receives", func() bool { return f.Calls("sqs:ReceiveMessage") > 0 })
+		log := strings.ReplaceAll(s.Log.String(), `\"`, `"`)
 		if strings.Contains(log, word) != told || told && !strings.Contains(log, `"aws:SourceArn":"`+topic+`"`) {
 			t.Errorf("with the policy %q the log has:\n%s", policy, log)
 		}
-		s.stop()
+		s.Stop()
 	}
 }

@@ -1,14 +1,11 @@
 package sqlnotify
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,30 +14,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/memlog"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
-	"github.com/xbernetes/xbernetes/internal/mvcc"
 	"github.com/xbernetes/xbernetes/internal/notify"
-	"github.com/xbernetes/xbernetes/internal/replica"
+	"github.com/xbernetes/xbernetes/internal/notify/notifytest"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
-
-// logged is what a server logged. It is safe for concurrent use.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
 
 func config(t *testing.T, rawURL string) *pgx.ConnConfig {
 	t.Helper()
@@ -53,60 +31,19 @@ func config(t *testing.T, rawURL string) *pgx.ConnConfig {
 
 // server is a replica that is woken through a database.
 type server struct {
-	*replica.Replica
+	*notifytest.Server
 	source *Source
-	woken  *notify.Woken
-	log    *logged
 }
 
 // serve runs a replica until the test ends. It polls at interval.
 func serve(t *testing.T, connect *pgx.ConnConfig, store journal.Store, interval time.Duration) *server {
 	t.Helper()
-	s := &server{log: &logged{}}
-	log := slog.New(slog.NewTextHandler(s.log, nil))
-	s.source = New(connect, store.Info().ID, log)
-	s.woken = notify.NewWoken(s.source, interval, interval, log)
-	s.Replica = replica.New(replica.Config{Store: store, Notifier: s.woken, Logger: log})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("replica ended with %v", err)
-		}
+	s := &server{}
+	s.Server = notifytest.Serve(t, store, interval, func(log *slog.Logger) notify.Source {
+		s.source = New(connect, store.Info().ID, log)
+		return s.source
 	})
-	<-s.Ready()
 	return s
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never came: %s", what)
-		}
-	}
-}
-
-func (s *server) put(t *testing.T, key string) mvcc.Revision {
-	t.Helper()
-	res, err := s.Propose(t.Context(), &mvcc.Request{Kind: mvcc.Txn, Then: []mvcc.Op{{Kind: mvcc.OpPut, Range: mvcc.KeyRange{Key: key}, Value: []byte("v")}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.Revision
-}
-
-// wakes writes at a until a notification of it has come to b.
-func wakes(t *testing.T, a, b *server) {
-	t.Helper()
-	before := b.woken.Counts().Received
-	eventually(t, "a notification", func() bool {
-		a.put(t, "k")
-		time.Sleep(20 * time.Millisecond)
-		return b.woken.Counts().Received > before
-	})
 }
 
 // pair is two servers of one journal that poll once an hour, so that only notifications
@@ -114,23 +51,14 @@ func wakes(t *testing.T, a, b *server) {
 func pair(t *testing.T, db *pgtest.Server) (a, b *server) {
 	store, connect := memlog.New(memlog.Options{}), config(t, db.URL("postgres"))
 	a, b = serve(t, connect, store.Open(), time.Hour), serve(t, connect, store.Open(), time.Hour)
-	wakes(t, a, b)
-	wakes(t, b, a)
+	notifytest.Wakes(t, a.Server, b.Server)
+	notifytest.Wakes(t, b.Server, a.Server)
 	return a, b
 }
 
 func TestOneServerWakesAnother(t *testing.T) {
 	a, b := pair(t, pgtest.Shared(t))
-	own := a.woken.Counts().Received
-	for i := range 5 {
-		rev := a.put(t, fmt.Sprint("k", i))
-		eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
-	}
-	if n := a.woken.Counts().Received - own; n > 0 {
-		t.Errorf("%d of a's own notifications come back to it", n)
-	}
-	rev := b.put(t, "l")
-	eventually(t, "b's write at a", func() bool { return a.View().Revision() >= rev })
+	notifytest.WakesEachOther(t, a.Server, b.Server)
 }
 
 // TestForgedNotificationsWakeNobody: any user of the database may notify any channel.
@@ -142,7 +70,7 @@ func TestForgedNotificationsWakeNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	before := b.woken.Counts()
+	before := b.Woken.Counts()
 	for _, payload := range []string{"", " ", "x", "7", "-1 x", "99999999999999999999 x", "0 x", "1e3 x", "9 " + b.source.self, "9 " + strings.Repeat("x", 7900)} {
 		if _, err := conn.Exec(t.Context(), "SELECT pg_notify($1, $2)", b.source.channel, payload); err != nil {
 			t.Fatal(err)
@@ -151,12 +79,11 @@ func TestForgedNotificationsWakeNobody(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "SELECT pg_notify($1, '1 forged')", b.source.channel); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the one that can be read", func() bool { return b.woken.Counts().Received > before.Received })
-	if n := b.woken.Counts().Late - before.Late; n != 1 {
+	notifytest.Eventually(t, "the one that can be read", func() bool { return b.Woken.Counts().Received > before.Received })
+	if n := b.Woken.Counts().Late - before.Late; n != 1 {
 		t.Errorf("%d notifications of a slot that is known, want 1", n)
 	}
-	rev := a.put(t, "after")
-	eventually(t, "a's write at b", func() bool { return b.View().Revision() >= rev })
+	b.Has(t, a.Put(t, "after"))
 }
 
 // TestDatabaseThatDies: while it is gone the server says so and polls; once it is back,
@@ -165,18 +92,17 @@ func TestDatabaseThatDies(t *testing.T) {
 	db, store := pgtest.Start(t), memlog.New(memlog.Options{})
 	connect := config(t, db.URL("postgres"))
 	a, b := serve(t, connect, store.Open(), 10*time.Millisecond), serve(t, connect, store.Open(), 10*time.Millisecond)
-	wakes(t, a, b)
+	notifytest.Wakes(t, a.Server, b.Server)
 	db.Kill()
-	eventually(t, "word of it", func() bool {
-		return strings.Contains(b.log.String(), "notifications failed") && b.woken.Counts().Failed > 0
+	notifytest.Eventually(t, "word of it", func() bool {
+		return strings.Contains(b.Log.String(), "notifications failed") && b.Woken.Counts().Failed > 0
 	})
-	rev := a.put(t, "meanwhile")
-	eventually(t, "a's write at b, which polls", func() bool { return b.View().Revision() >= rev })
+	b.Has(t, a.Put(t, "meanwhile"))
 	if err := db.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	wakes(t, a, b)
-	if !strings.Contains(b.log.String(), "notifications work again") {
+	notifytest.Wakes(t, a.Server, b.Server)
+	if !strings.Contains(b.Log.String(), "notifications work again") {
 		t.Error("the log does not say that notifications work again")
 	}
 }
@@ -224,11 +150,10 @@ func TestCockroachDBIsPolled(t *testing.T) {
 	}
 	store := memlog.New(memlog.Options{})
 	a, b := serve(t, connect, store.Open(), 10*time.Millisecond), serve(t, connect, store.Open(), 10*time.Millisecond)
-	eventually(t, "word of it", func() bool { return strings.Contains(b.log.String(), errNoNotify.Error()) })
-	rev := a.put(t, "k")
-	eventually(t, "a's write at b, which polls", func() bool { return b.View().Revision() >= rev })
-	if c := b.woken.Counts(); c.Failed != 0 || strings.Contains(b.log.String(), "WARN") {
-		t.Errorf("%d failures; the log:\n%s", c.Failed, b.log)
+	notifytest.Eventually(t, "word of it", func() bool { return strings.Contains(b.Log.String(), errNoNotify.Error()) })
+	b.Has(t, a.Put(t, "k"))
+	if c := b.Woken.Counts(); c.Failed != 0 || strings.Contains(b.Log.String(), "WARN") {
+		t.Errorf("%d failures; the log:\n%s", c.Failed, b.Log)
 	}
 }
 
