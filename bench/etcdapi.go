@@ -19,6 +19,7 @@ import (
 type store struct {
 	servers  []*process.Process
 	endpoint string
+	created  int // Invariant: the keys that are numbered below it are there
 }
 
 // A storeKind starts an etcd API on an empty directory.
@@ -168,7 +169,7 @@ func etcdAPI(ctx context.Context, cfg config) ([]comparison, error) {
 	for round := range cfg.rounds {
 		for _, k := range kinds {
 			fmt.Fprintf(os.Stderr, "etcd-api: round %d, %s\n", round+1, k.name)
-			if err := storeRound(ctx, cfg, k, rows); err != nil {
+			if err := storeRound(ctx, cfg, k, storeLoads, rows); err != nil {
 				return rows, fmt.Errorf("%s: %w", k.name, err)
 			}
 		}
@@ -176,7 +177,8 @@ func etcdAPI(ctx context.Context, cfg config) ([]comparison, error) {
 	return rows, nil
 }
 
-func storeRound(ctx context.Context, cfg config, k storeKind, rows []comparison) error {
+// storeRound starts a store on an empty directory, and runs the loads on it, one after the other.
+func storeRound(ctx context.Context, cfg config, k storeKind, loads []storeLoad, rows []comparison) error {
 	dir := filepath.Join(cfg.dir, "store")
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -186,7 +188,7 @@ func storeRound(ctx context.Context, cfg config, k storeKind, rows []comparison)
 		return err
 	}
 	defer s.stop()
-	for i, l := range storeLoads {
+	for i, l := range loads {
 		c, closeAll, err := s.clients(l.clients)
 		if err != nil {
 			return err

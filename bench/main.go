@@ -35,6 +35,7 @@ type suite struct {
 
 var suites = []suite{
 	{"etcd-api", etcdAPI},
+	{"stores", stores},
 	{"check-perf", checkPerf},
 	{"kube-api", kubeAPI},
 	{"s3", s3Latency},
@@ -60,7 +61,7 @@ func main() {
 	flag.IntVar(&cfg.rounds, "rounds", 5, "rounds of each system, alternating")
 	flag.Float64Var(&cfg.scale, "scale", 1, "multiplies the number of operations")
 	flag.IntVar(&cfg.clients, "clients", 8, "clients of the Kubernetes API, in kube-api")
-	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, check-perf, kube-api, s3, transactions, start, servicesync, fleet, original, gateway, regions")
+	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, stores, check-perf, kube-api, s3, transactions, start, servicesync, fleet, original, gateway, regions")
 	flag.StringVar(&cfg.original, "original", "", "a build of the k8s-endpoints-sync-controller, for the suite original")
 	flag.StringVar(&out, "json", "", "also write the figures to this file")
 	flag.Parse()

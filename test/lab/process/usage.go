@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,31 +19,57 @@ type Usage struct {
 	Written int64 // bytes to the device that has their logs, by any process
 }
 
-// UsageOf sums up what processes have used.
+// UsageOf sums up what processes and their children have used, among them children that have ended.
+// Memory that several of them share counts once for each.
 func UsageOf(all ...*Process) (Usage, error) {
 	u := Usage{}
 	if len(all) > 0 {
 		u.Written = deviceWritten(all[0].log)
 	}
 	for _, p := range all {
-		proc := fmt.Sprintf("/proc/%d/", p.Pid())
-		stat, err := os.ReadFile(proc + "stat")
-		if err != nil {
+		if err := u.add(p.Pid()); err != nil {
 			return u, err
 		}
-		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		const userTicks, systemTicks, perSecond = 11, 12, 100 // of the fields after the name; CLK_TCK
-		for _, i := range []int{userTicks, systemTicks} {
-			n, err := strconv.ParseInt(f[i], 10, 64)
-			if err != nil {
-				return u, err
-			}
-			u.CPU += time.Duration(n) * time.Second / perSecond
+		for _, pid := range descendants(p.Pid()) {
+			_ = u.add(pid) // it may have ended; then its parent counts it
 		}
-		u.Memory += field(proc+"status", "VmRSS:") << 10
-		u.Peak += field(proc+"status", "VmHWM:") << 10
 	}
 	return u, nil
+}
+
+// add counts a process and those of its children that it has seen end.
+func (u *Usage) add(pid int) error {
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	stat, err := os.ReadFile(proc + "stat")
+	if err != nil {
+		return err
+	}
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const firstTicks, perSecond = 11, 100 // user, system, and both of ended children; CLK_TCK
+	for _, ticks := range f[firstTicks : firstTicks+4] {
+		n, err := strconv.ParseInt(ticks, 10, 64)
+		if err != nil {
+			return err
+		}
+		u.CPU += time.Duration(n) * time.Second / perSecond
+	}
+	u.Memory += field(proc+"status", "VmRSS:") << 10
+	u.Peak += field(proc+"status", "VmHWM:") << 10
+	return nil
+}
+
+// descendants are the processes that pid and its children have started and that run.
+func descendants(pid int) (found []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is valid
+	for _, list := range lists {
+		children, _ := os.ReadFile(list) // the thread may have ended
+		for child := range strings.FieldsSeq(string(children)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				found = append(append(found, n), descendants(n)...)
+			}
+		}
+	}
+	return found
 }
 
 // deviceWritten is how many bytes the block device that holds file was sent so

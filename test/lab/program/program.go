@@ -25,6 +25,8 @@ var sources = map[string]struct {
 }{
 	"xb":                      {".", "./cmd/xb", false},
 	"etcd":                    {"bench/etcd", "go.etcd.io/etcd/server/v3", false},
+	"kine":                    {"bench/kine", "github.com/k3s-io/kine", false},
+	"nats-server":             {".", "github.com/nats-io/nats-server/v2", false},
 	"etcdctl":                 {"test/suites", "go.etcd.io/etcd/etcdctl/v3", false},
 	"ginkgo":                  {"test/suites", "github.com/onsi/ginkgo/v2/ginkgo", false},
 	"kubectl":                 {"test/suites", "k8s.io/kubernetes/cmd/kubectl", true},
