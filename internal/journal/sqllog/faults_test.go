@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/xbernetes/xbernetes/internal/journal"
 	"github.com/xbernetes/xbernetes/internal/journal/sqllog/pgtest"
 )
@@ -250,6 +252,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"no sync":       {as("ALTER ROLE {role} SET synchronous_commit = off"), "synchronous_commit = off"},
 		"read-only":     {as("ALTER ROLE {role} SET default_transaction_read_only = on"), "takes no writes"},
 		"no rights":     {as("GRANT SELECT ON {meta} TO {role}; DELETE FROM {meta}"), "lacks a right"},
+		"no tables":     {as("REVOKE CREATE ON SCHEMA public FROM PUBLIC; DROP TABLE {meta}, {slots}, {blobs}"), "lacks a right"},
 		"no database":   {func(t *testing.T) Config { return config(t, pgtest.Shared(t).URL("missing")) }, `database "missing" does not exist`},
 		"newer format":  {as("UPDATE {meta} SET format = 99; ALTER ROLE {role} SUPERUSER"), journal.ErrNewerFormat.Error()},
 		"older format":  {as("UPDATE {meta} SET format = 1; ALTER ROLE {role} SUPERUSER"), journal.ErrOlderFormat.Error()},
@@ -257,16 +260,45 @@ func TestWhatIsRefused(t *testing.T) {
 		"no key":        {as("ALTER TABLE {slots} DROP CONSTRAINT {slots}_pkey; DELETE FROM {meta}; DELETE FROM {slots}; ALTER ROLE {role} SUPERUSER"), "no unique"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := Open(t.Context(), test.given(t))
+			cfg := test.given(t)
+			before := contents(t, cfg)
+			l, err := Open(t.Context(), cfg)
 			if err == nil {
 				_ = l.Close()
 				t.Fatal("it is accepted")
 			}
-			if !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v\nwant %q in it", err, test.want)
+			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v\nwant %q in it, in one line", err, test.want)
+			}
+			if after := contents(t, cfg); after != before {
+				t.Errorf("the database held %s before, and holds %s", before, after)
 			}
 		})
 	}
+}
+
+// contents is what the tables of the journal hold; "" if there are none.
+func contents(t *testing.T, cfg Config) (all string) {
+	t.Helper()
+	administrator := cfg.Pool.ConnConfig.Copy()
+	administrator.User = "postgres"
+	c, err := pgx.ConnectConfig(t.Context(), administrator)
+	if isCode(err, "3D000") { // there is no such database
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	for _, table := range []string{"_meta", "_slots", "_blobs"} {
+		var rows string
+		err := c.QueryRow(t.Context(), "SELECT coalesce(string_agg(held::text, ';' ORDER BY held::text), 'no row') FROM "+cfg.Table+table+" held").Scan(&rows)
+		if err != nil && !isCode(err, undefinedTable) {
+			t.Fatal(err)
+		}
+		all += rows
+	}
+	return all
 }
 
 // as makes a journal with one record, and a role that opens it, after statements.
