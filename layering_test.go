@@ -187,8 +187,9 @@ var rules = []rule{
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/...", "sigs.k8s.io/yaml"}},
 
 	{"internal/region/agent", "works in one region; reaches service clusters by their room alone",
-		[]string{"api/region/v1alpha1", "internal/backoff", "internal/leader", "internal/region/cluster", "internal/region/local", "internal/region/namespace", "internal/region/payload", "internal/region/stored"},
+		[]string{"api/region/v1alpha1", "internal/backoff", "internal/leader", "internal/region/catalog", "internal/region/cluster", "internal/region/local", "internal/region/namespace", "internal/region/payload", "internal/region/stored"},
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/..."}},
+	{"internal/region/catalog", "what crosses to a service cluster and back; reads and writes nothing", []string{"api/region/v1alpha1"}, []string{apimachinery}},
 	{"internal/region/cluster", "one service cluster; knows no region", []string{"internal/kubeconfig", "internal/region/namespace"}, []string{kubeAPI, apimachinery, clientGo}},
 	{"internal/region/definitions", "creates definitions, and knows nothing of what they are for", []string{"api/region/v1alpha1", "internal/backoff"}, []string{clientGo, "sigs.k8s.io/yaml"}},
 	{"internal/region/explore", "answers calls as regions would; knows what is stored, and not the protocol", []string{"internal/region/stored"}, nil},

@@ -59,6 +59,8 @@ var pages = map[string]page{
 		{starts: "xb assignment delete", runs: true},
 		{starts: "export KUBECONFIG=$PWD/eu", runs: true},
 		{starts: "xb account create initech", runs: true},
+		{starts: "kubectl --kubeconfig us/kubeconfig apply", runs: true},
+		{starts: "kubectl apply -f - <<END", runs: true},
 		{starts: "xb region serve", serves: "Serving at"},
 		{starts: "$ kubectl get serviceclusters", skipped: "needs the token of a user that all regions take: the tests of internal/region/facade have one"},
 	}},

@@ -6,6 +6,9 @@ const (
 	ConditionReady = "Ready"
 	// Reachable: the service cluster's API answers.
 	ConditionReachable = "Reachable"
+	// Synced: the service cluster has what an instance of a catalog's kind says. It stands
+	// among the conditions that the service cluster itself gives the instance.
+	ConditionSynced = GroupName + "/Synced"
 )
 
 // Labels and annotations.
@@ -20,6 +23,12 @@ const (
 	// an object for. An agent changes and removes only what has this ID: a later owner of the
 	// same name has another.
 	AnnotationOperation = GroupName + "/operation"
+	// AnnotationInstance is on an instance on a service cluster the UID of the tenant's instance
+	// that it was made for.
+	AnnotationInstance = GroupName + "/instance"
+	// AnnotationEntry is on a definition that an agent made the entry that it was made for,
+	// NAMESPACE/NAME.
+	AnnotationEntry = GroupName + "/entry"
 	// Finalizer is on what an agent made from a Claim, until the agent has removed all that
 	// followed from it.
 	Finalizer = GroupName + "/agent"

@@ -25,7 +25,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(),
 		&Claim{}, &ClaimList{}, &Operation{}, &OperationList{}, &Membership{}, &MembershipList{},
 		&Account{}, &AccountList{}, &ServiceCluster{}, &ServiceClusterList{},
-		&ServiceClusterAssignment{}, &ServiceClusterAssignmentList{}, &Region{}, &RegionList{})
+		&ServiceClusterAssignment{}, &ServiceClusterAssignmentList{}, &Region{}, &RegionList{},
+		&CatalogEntry{}, &CatalogEntryList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
 	return nil
 }

@@ -159,6 +159,8 @@ func (t *term) reconcile(ctx context.Context, key stored.Key) error {
 		return reconcile(ctx, t.api, key, t.serviceClusters())
 	case kindAssignment:
 		return reconcile(ctx, t.api, key, t.assignments())
+	case kindEntry:
+		return t.entry(ctx, key)
 	case kindRegion:
 		return t.regions(ctx)
 	}

@@ -11,11 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -265,6 +269,7 @@ func TestAgents(t *testing.T) {
 	w.accounts()
 	w.serviceClusters()
 	w.assignments()
+	w.catalog()
 	w.putBack()
 	w.removed()
 }
@@ -372,6 +377,136 @@ func (w *world) assignments() {
 	})
 }
 
+// widgets are what an operator on tokyo would look after.
+const widgets = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com},
+spec: {group: example.com, scope: Namespaced, names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList},
+versions: [{name: v1, served: true, storage: true, subresources: {status: {}}, schema: {openAPIV3Schema: {type: object,
+properties: {spec: {type: object, properties: {size: {type: integer, maximum: 9}, admin: {type: string}}},
+status: {type: object, properties: {phase: {type: string}, secret: {type: string}}}}}}}]}}`
+
+// theirs and ours are the widgets of team-a, on tokyo and in ap.
+func (w *world) theirs() dynamic.ResourceInterface {
+	k, err := dynamic.NewForConfig(w.tokyo)
+	w.must(err)
+	return k.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).Namespace(w.assigned().Name)
+}
+
+func (w *world) ours() dynamic.ResourceInterface { return w.widgetsOf("anna", "team-a") }
+
+func (w *world) widgetsOf(user, namespace string) dynamic.ResourceInterface {
+	config := rest.CopyConfig(w.regions["ap"].config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
+	k, err := dynamic.NewForConfig(config)
+	w.must(err)
+	return k.Resource(schema.GroupVersionResource{Group: v1alpha1.CatalogGroupName, Version: "v1", Resource: "widgets"}).Namespace(namespace)
+}
+
+func widget(name string, spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.CatalogGroupName + "/v1", "kind": "Widget", "metadata": map[string]any{"name": name}, "spec": spec,
+	}}
+}
+
+// synced waits until an instance in ap has the condition, and returns it.
+func (w *world) synced(name, status, reason string) *unstructured.Unstructured {
+	w.Helper()
+	var have *unstructured.Unstructured
+	w.comes("the widget "+name, func() string {
+		var err error
+		if have, err = w.ours().Get(w.Context(), name, metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		all, _, _ := unstructured.NestedSlice(have.Object, "status", "conditions")
+		for _, c := range all {
+			if c := c.(map[string]any); c["type"] == v1alpha1.ConditionSynced && c["status"] == status && c["reason"] == reason {
+				return ""
+			}
+		}
+		return fmt.Sprintf("its conditions are %v, want %s %s", all, status, reason)
+	})
+	return have
+}
+
+// catalog offers a kind of tokyo to team-a, which makes instances of it and sees their status.
+func (w *world) catalog() {
+	ctx := w.Context()
+	k, err := dynamic.NewForConfig(w.tokyo)
+	w.must(err)
+	crd := &unstructured.Unstructured{}
+	w.must(yaml.Unmarshal([]byte(widgets), &crd.Object))
+	_, err = k.Resource(definitions()).Create(ctx, crd, metav1.CreateOptions{})
+	w.must(err)
+	entries := w.regions["ap"].api.Entries
+	for in, name := range map[string]string{"initech": "widgets", "team-a": "stolen"} {
+		_, err := entries(in).Create(ctx, &v1alpha1.CatalogEntry{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.CatalogEntrySpec{
+			ServiceCluster: "tokyo", CRD: "widgets.example.com", Accounts: []string{"team-a"},
+			Fields: []string{"spec.size", "status.phase"},
+		}}, metav1.CreateOptions{})
+		w.must(err)
+	}
+	w.entry("initech", "widgets", "True", "Ready")
+	w.entry("team-a", "stolen", "False", "NotTheProvider")
+
+	w.comes("anna's right to widgets", func() string {
+		_, err := w.ours().Create(ctx, widget("one", map[string]any{"size": int64(3), "admin": "anna"}), metav1.CreateOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	w.synced("one", "True", "Synced")
+	theirs, err := w.theirs().Get(ctx, "one", metav1.GetOptions{})
+	w.must(err)
+	if diff := cmp.Diff(map[string]any{"size": int64(3)}, theirs.Object["spec"]); diff != "" {
+		w.Errorf("what tokyo has of anna's widget differs: %s", diff)
+	}
+	theirs.Object["status"] = map[string]any{"phase": "Running", "secret": "x"}
+	_, err = w.theirs().UpdateStatus(ctx, theirs, metav1.UpdateOptions{})
+	w.must(err)
+	w.comes("the status of anna's widget", func() string {
+		status := w.synced("one", "True", "Synced").Object["status"].(map[string]any)
+		if status["phase"] != "Running" || status["secret"] != nil {
+			return fmt.Sprintf("it is %v", status)
+		}
+		return ""
+	})
+
+	_, err = w.ours().Create(ctx, widget("large", map[string]any{"size": int64(10)}), metav1.CreateOptions{})
+	w.must(err)
+	w.synced("large", "False", "Refused")
+	theirOwn := widget("taken", nil)
+	theirOwn.SetAPIVersion("example.com/v1")
+	_, err = w.theirs().Create(ctx, theirOwn, metav1.CreateOptions{})
+	w.must(err)
+	_, err = w.ours().Create(ctx, widget("taken", map[string]any{"size": int64(1)}), metav1.CreateOptions{})
+	w.must(err)
+	w.synced("taken", "False", "NameTaken")
+	for _, name := range []string{"one", "taken", "large"} {
+		w.must(w.ours().Delete(ctx, name, metav1.DeleteOptions{}))
+		w.absent("anna's widget "+name, func() error {
+			_, err := w.ours().Get(ctx, name, metav1.GetOptions{})
+			return err
+		})
+	}
+	if _, err := w.theirs().Get(ctx, "one", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		w.Errorf("anna's widget is gone in ap, and on tokyo it is not: %v", err)
+	}
+	if kept, err := w.theirs().Get(ctx, "taken", metav1.GetOptions{}); err != nil || kept.Object["spec"] != nil {
+		w.Errorf("a widget of tokyo's own was changed: %v, %v", kept, err)
+	}
+	_, err = w.ours().Create(ctx, widget("left", map[string]any{"size": int64(1)}), metav1.CreateOptions{})
+	w.must(err)
+	w.synced("left", "True", "Synced")
+}
+
+func (w *world) entry(in, name, status, reason string) {
+	w.Helper()
+	w.comes("the entry "+name, func() string {
+		e, err := w.regions["ap"].api.Entries(in).Get(w.Context(), name, metav1.GetOptions{})
+		return condition(e.Status.Conditions, v1alpha1.ConditionReady, status, reason, err)
+	})
+}
+
 // putBack changes and deletes what agents have made while the names stand.
 func (w *world) putBack() {
 	ctx, ap := w.Context(), w.regions["ap"].api
@@ -422,11 +557,14 @@ func (w *world) putBack() {
 func (w *world) removed() {
 	ctx := w.Context()
 	there := w.assigned()
+	w.must(w.regions["ap"].api.Entries("initech").Delete(ctx, "widgets", metav1.DeleteOptions{}))
+	w.entry("initech", "widgets", "False", "InUse")
 	w.delete("eu", client.Assignment, "tokyo/team-a")
 	w.absent("the namespace on tokyo", func() error {
 		_, err := w.onTokyo().CoreV1().Namespaces().Get(ctx, there.Name, metav1.GetOptions{})
 		return err
 	})
+	w.synced("left", "False", "NotAssigned")
 	w.delete("eu", client.ServiceCluster, "tokyo")
 	w.delete("ap", client.Account, "kube-system")
 	w.delete("ap", client.Assignment, "silent/team-a")
@@ -449,6 +587,14 @@ func (w *world) removed() {
 			w.Errorf("the namespace kube-system in %s was removed: %v", in, err)
 		}
 	}
+	w.absent("the entry, of which nobody has an instance", func() error {
+		_, err := w.regions["ap"].api.Entries("initech").Get(ctx, "widgets", metav1.GetOptions{})
+		return err
+	})
+	w.absent("the entry's definition", func() error {
+		_, err := w.regions["ap"].api.Dynamic.Resource(definitions()).Get(ctx, "widgets."+v1alpha1.CatalogGroupName, metav1.GetOptions{})
+		return err
+	})
 	// The namespace on a service cluster that does not answer may still be there.
 	w.comes("the assignment to a silent cluster", func() string {
 		a, err := w.regions["ap"].api.Assignments.Get(ctx, "silent.team-a", metav1.GetOptions{})

@@ -34,7 +34,7 @@ func (t *term) assignments() projection[*v1alpha1.ServiceClusterAssignment, *v1a
 			return changed
 		},
 		follow: func(_ context.Context, a *v1alpha1.ServiceClusterAssignment, _ error) error {
-			t.sites.nudge(a.Spec.ServiceCluster, a.Name)
+			t.sites.nudge(a.Spec.ServiceCluster, item{assignment: a.Name})
 			return nil
 		},
 		clear: t.clearAssignment,
@@ -54,7 +54,7 @@ func (t *term) clearAssignment(ctx context.Context, a *v1alpha1.ServiceClusterAs
 		return true, nil
 	}
 	t.sites.start(c.Name)
-	t.sites.nudge(c.Name, a.Name)
+	t.sites.nudge(c.Name, item{assignment: a.Name})
 	return false, nil
 }
 

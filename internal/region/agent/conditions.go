@@ -58,3 +58,14 @@ func (t *term) saveAssignment(ctx context.Context, have *v1alpha1.ServiceCluster
 	_, err := t.api.Assignments.UpdateStatus(ctx, have, metav1.UpdateOptions{})
 	return err
 }
+
+// saveEntry writes an entry's status if it is another than before.
+func (t *term) saveEntry(ctx context.Context, have *v1alpha1.CatalogEntry, status v1alpha1.CatalogEntryStatus) error {
+	if equality.Semantic.DeepEqual(have.Status, status) {
+		return nil
+	}
+	have = have.DeepCopy()
+	have.Status = status
+	_, err := t.api.Entries(have.Namespace).UpdateStatus(ctx, have, metav1.UpdateOptions{})
+	return err
+}

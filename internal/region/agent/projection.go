@@ -21,6 +21,8 @@ const (
 	kindAccount        = "Account"
 	kindServiceCluster = "ServiceCluster"
 	kindAssignment     = "ServiceClusterAssignment"
+	// kindEntry is no key of a claim: its names are NAMESPACE/NAME, of this region alone.
+	kindEntry = "CatalogEntry"
 	// kindRegion is no key of a claim: its one name stands for the membership.
 	kindRegion = "Region"
 )

@@ -69,6 +69,9 @@ func (t *term) clearServiceCluster(ctx context.Context, c *v1alpha1.ServiceClust
 			set(&status.Conditions, v1alpha1.ConditionReady, false, reasonRemoving, fmt.Sprintf("the service cluster is deleted, and the assignment %s is still being removed", a.Name))
 			return false, t.saveServiceCluster(ctx, c, status)
 		}
+		if err := t.releaseInstances(ctx, c.Name); err != nil {
+			return false, err
+		}
 	}
 	t.sites.end(c.Name)
 	return true, nil

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
@@ -53,7 +54,7 @@ func (s *sites) start(name string) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	made := &site{
 		term: s.term, name: name, end: cancel,
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](between.First, between.Last)),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](between.First, between.Last)),
 	}
 	s.of[name] = made
 	s.all.Go(func() error {
@@ -62,12 +63,12 @@ func (s *sites) start(name string) {
 	})
 }
 
-// nudge has the site of a service cluster look at an assignment, if there is such a site.
-func (s *sites) nudge(name, assignment string) {
+// nudge has the site of a service cluster look at something, if there is such a site.
+func (s *sites) nudge(name string, at item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.of[name]; have != nil {
-		have.queue.Add(assignment)
+		have.queue.Add(at)
 	}
 }
 
@@ -84,16 +85,24 @@ func (s *sites) end(name string) {
 // stop returns once all sites have ended. Their context must be over.
 func (s *sites) stop() { _ = s.all.Wait() }
 
-// probe is the item of a site's queue that means the service cluster itself. No assignment has
-// this name.
-const probe = ""
+// item is what a site looks at: an assignment, an entry of the catalog, or an instance of one. The
+// zero item is the service cluster itself.
+type item struct {
+	assignment string
+	entry      types.NamespacedName
+	instance   types.NamespacedName // of the entry
+}
+
+var probe item
 
 // site works for one service cluster.
 type site struct {
 	term  *term
 	name  string
 	end   context.CancelFunc
-	queue workqueue.TypedRateLimitingInterface[string]
+	queue workqueue.TypedRateLimitingInterface[item]
+
+	offers offers
 
 	mu     sync.Mutex
 	remote *cluster.Cluster // nil: nobody can connect now
@@ -115,18 +124,19 @@ func (s *site) run(ctx context.Context) {
 		})
 	}
 	_ = g.Wait() // they return none
+	s.offers.stop()
 }
 
 // next works on one item; false: there are no more.
 func (s *site) next(ctx context.Context) bool {
-	item, over := s.queue.Get()
+	at, over := s.queue.Get()
 	if over {
 		return false
 	}
-	defer s.queue.Done(item)
+	defer s.queue.Done(at)
 	soon, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
-	if item == probe {
+	if at == probe {
 		if err := s.look(soon); err != nil && !isWaiting(err) && ctx.Err() == nil {
 			s.term.log.Warn("a service cluster is looked at again", "servicecluster", s.name, "error", err)
 		}
@@ -137,15 +147,23 @@ func (s *site) next(ctx context.Context) bool {
 		s.queue.AddAfter(probe, again)
 		return true
 	}
-	remote := s.usable()
-	if err := s.assign(soon, item, remote); err != nil && ctx.Err() == nil {
+	var err error
+	switch remote := s.usable(); {
+	case at.assignment != "":
+		err = s.assign(soon, at.assignment, remote)
+	case at.instance.Name != "":
+		err = s.sync(soon, at, remote)
+	default:
+		err = s.offer(ctx, soon, at, remote)
+	}
+	if err != nil && ctx.Err() == nil {
 		if !isWaiting(err) {
-			s.term.log.Warn("an assignment is tried again", "assignment", item, "error", err)
+			s.term.log.Warn("tried again", "servicecluster", s.name, "assignment", at.assignment, "entry", at.entry, "instance", at.instance, "error", err)
 		}
-		s.queue.AddRateLimited(item)
+		s.queue.AddRateLimited(at)
 		return true
 	}
-	s.queue.Forget(item)
+	s.queue.Forget(at)
 	return true
 }
 
@@ -190,9 +208,9 @@ func (s *site) look(ctx context.Context) error {
 	s.remote = remote
 	s.mu.Unlock()
 	if again {
-		for _, a := range s.term.views.of(s.name) {
-			s.queue.Forget(a)
-			s.queue.Add(a)
+		for _, at := range s.term.views.of(s.name) {
+			s.queue.Forget(at)
+			s.queue.Add(at)
 		}
 	}
 	return s.term.saveServiceCluster(ctx, c, status)

@@ -11,6 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -22,14 +23,14 @@ import (
 // resync is how often all names are looked at though nothing was noticed.
 const resync = 10 * time.Minute
 
-// byCluster is the index of assignments by their service cluster.
+// byCluster is the index of assignments and entries by their service cluster.
 const byCluster = "cluster"
 
 // views watch the region, and say which names to look at. What is done about a name is decided
 // by what the API answers then, and never by a view.
 type views struct {
-	informers   []cache.SharedIndexInformer
-	assignments cache.SharedIndexInformer
+	informers            []cache.SharedIndexInformer
+	assignments, entries cache.SharedIndexInformer
 }
 
 // newViews calls add with each name that something has happened to.
@@ -45,6 +46,10 @@ func newViews(api *local.API, add func(stored.Key)) *views {
 	v.watch(lister(api.Accounts), &v1alpha1.Account{}, add, objects(kindAccount))
 	v.watch(lister(api.ServiceClusters), &v1alpha1.ServiceCluster{}, add, objects(kindServiceCluster))
 	v.assignments = v.watch(lister(api.Assignments), &v1alpha1.ServiceClusterAssignment{}, add, objects(kindAssignment))
+	v.entries = v.watch(lister(api.Entries("")), &v1alpha1.CatalogEntry{}, add, func(o any) []stored.Key {
+		e := o.(*v1alpha1.CatalogEntry)
+		return []stored.Key{{Kind: kindEntry, Name: e.Namespace + "/" + e.Name}}
+	})
 	v.watch(lister(api.Regions), &v1alpha1.Region{}, add, func(any) []stored.Key { return region })
 	// While the region is no active member, nothing is decided: then all names are looked at.
 	names := slices.Clone(v.informers)
@@ -90,11 +95,15 @@ func (v *views) watch(from cache.ListerWatcher, kind runtime.Object, add func(st
 			add(k)
 		}
 	}
-	if _, ok := kind.(*v1alpha1.ServiceClusterAssignment); ok {
-		must(informer.AddIndexers(cache.Indexers{byCluster: func(o any) ([]string, error) {
-			return []string{o.(*v1alpha1.ServiceClusterAssignment).Spec.ServiceCluster}, nil
-		}}))
-	}
+	must(informer.AddIndexers(cache.Indexers{byCluster: func(o any) ([]string, error) {
+		switch o := o.(type) {
+		case *v1alpha1.ServiceClusterAssignment:
+			return []string{o.Spec.ServiceCluster}, nil
+		case *v1alpha1.CatalogEntry:
+			return []string{o.Spec.ServiceCluster}, nil
+		}
+		return nil, nil
+	}}))
 	must(informer.SetTransform(slim))
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: tell})
 	must(err)
@@ -141,15 +150,21 @@ func (v *views) wait(ctx context.Context) bool {
 	return cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
-// of are the names of the assignments of a service cluster.
-func (v *views) of(cluster string) []string {
-	found, err := v.assignments.GetIndexer().ByIndex(byCluster, cluster)
-	must(err)
-	names := make([]string, 0, len(found))
-	for _, a := range found {
-		names = append(names, a.(*v1alpha1.ServiceClusterAssignment).Name)
+// of are the assignments and the entries of a service cluster.
+func (v *views) of(cluster string) (all []item) {
+	for _, view := range []cache.SharedIndexInformer{v.assignments, v.entries} {
+		found, err := view.GetIndexer().ByIndex(byCluster, cluster)
+		must(err)
+		for _, o := range found {
+			switch o := o.(type) {
+			case *v1alpha1.ServiceClusterAssignment:
+				all = append(all, item{assignment: o.Name})
+			case *v1alpha1.CatalogEntry:
+				all = append(all, item{entry: types.NamespacedName{Namespace: o.Namespace, Name: o.Name}})
+			}
+		}
 	}
-	return names
+	return all
 }
 
 // lister lists and watches one kind of the region's own.

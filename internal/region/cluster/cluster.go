@@ -14,6 +14,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -30,8 +33,8 @@ const (
 
 // Cluster is one service cluster.
 type Cluster struct {
-	config *rest.Config
-	kube   kubernetes.Interface
+	kube    kubernetes.Interface
+	dynamic dynamic.Interface
 }
 
 // Open reads a kubeconfig, which may name no command and no file. It does not connect. The error
@@ -51,7 +54,11 @@ func Open(file []byte) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot be used: %s", Sentence(err))
 	}
-	return &Cluster{config, kube}, nil
+	anything, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be used: %s", Sentence(err))
+	}
+	return &Cluster{kube, anything}, nil
 }
 
 // Problem is why a service cluster cannot be used.
@@ -92,6 +99,34 @@ func (c *Cluster) Remove(ctx context.Context, w namespace.Wanted) (bool, error) 
 	return namespace.Remove(ctx, c.kube.CoreV1().Namespaces(), w)
 }
 
+// fieldManager owns on a service cluster what a tenant has set.
+const fieldManager = "xb-region-agent"
+
+// Definition is the CustomResourceDefinition of this name on the cluster.
+func (c *Cluster) Definition(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	return c.dynamic.Resource(definitions).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Instance is the instance of this name in a namespace on the cluster.
+func (c *Cluster) Instance(ctx context.Context, of schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+	return c.dynamic.Resource(of).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Apply makes an instance on the cluster as it is wanted, in the fields that a tenant has set or
+// had set, and returns what it is then. have is the instance that is changed; nil: there is none.
+func (c *Cluster) Apply(ctx context.Context, of schema.GroupVersionResource, want, have *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if have != nil {
+		want.SetUID(have.GetUID()) // no other is changed that has come in its place
+	}
+	return c.dynamic.Resource(of).Namespace(want.GetNamespace()).Apply(ctx, want.GetName(), want, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+}
+
+// Delete deletes an instance on the cluster. It may stay for a while.
+func (c *Cluster) Delete(ctx context.Context, of schema.GroupVersionResource, have *unstructured.Unstructured) error {
+	return c.dynamic.Resource(of).Namespace(have.GetNamespace()).Delete(ctx, have.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.GetUID()))})
+}
+
 // Explain says what an error of the cluster means.
 func Explain(err error) *Problem {
 	var status apierrors.APIStatus
@@ -127,3 +162,6 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return response, err
 }
+
+// WrappedRoundTripper lets clients cancel what is under way.
+func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.next }

@@ -25,7 +25,7 @@ const (
 )
 
 // kinds are what the definitions define.
-var kinds = []string{"claims", "operations", "memberships", "accounts", "serviceclusters", "serviceclusterassignments", "regions"}
+var kinds = []string{"claims", "operations", "memberships", "accounts", "serviceclusters", "serviceclusterassignments", "regions", "catalogentries"}
 
 // Install creates the definitions that are not there, and returns nil once the API serves
 // all of them.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -38,8 +39,16 @@ type API struct {
 	ServiceClusters *Client[*v1alpha1.ServiceCluster, *v1alpha1.ServiceClusterList]
 	Assignments     *Client[*v1alpha1.ServiceClusterAssignment, *v1alpha1.ServiceClusterAssignmentList]
 	Regions         *Client[*v1alpha1.Region, *v1alpha1.RegionList]
+	// Dynamic is for the kinds of the catalog and their definitions.
+	Dynamic dynamic.Interface
 
-	places *kube.Places
+	entries func(namespace string) *Client[*v1alpha1.CatalogEntry, *v1alpha1.CatalogEntryList]
+	places  *kube.Places
+}
+
+// Entries is the client of the CatalogEntries of a namespace; "" is all.
+func (a *API) Entries(namespace string) *Client[*v1alpha1.CatalogEntry, *v1alpha1.CatalogEntryList] {
+	return a.entries(namespace)
 }
 
 // New makes the clients of a region's API. It does not connect.
@@ -70,6 +79,13 @@ func New(region string, config *rest.Config) (*API, error) {
 	a.Accounts = of(client, codec, "accounts", func() *v1alpha1.Account { return &v1alpha1.Account{} }, func() *v1alpha1.AccountList { return &v1alpha1.AccountList{} })
 	a.ServiceClusters = of(client, codec, "serviceclusters", func() *v1alpha1.ServiceCluster { return &v1alpha1.ServiceCluster{} }, func() *v1alpha1.ServiceClusterList { return &v1alpha1.ServiceClusterList{} })
 	a.Assignments = of(client, codec, "serviceclusterassignments", func() *v1alpha1.ServiceClusterAssignment { return &v1alpha1.ServiceClusterAssignment{} }, func() *v1alpha1.ServiceClusterAssignmentList { return &v1alpha1.ServiceClusterAssignmentList{} })
+	if a.Dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	a.entries = func(namespace string) *Client[*v1alpha1.CatalogEntry, *v1alpha1.CatalogEntryList] {
+		return gentype.NewClientWithList("catalogentries", rest.Interface(client), codec, namespace,
+			func() *v1alpha1.CatalogEntry { return &v1alpha1.CatalogEntry{} }, func() *v1alpha1.CatalogEntryList { return &v1alpha1.CatalogEntryList{} })
+	}
 	a.Regions = of(client, codec, "regions", func() *v1alpha1.Region { return &v1alpha1.Region{} }, func() *v1alpha1.RegionList { return &v1alpha1.RegionList{} })
 	return a, nil
 }
