@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -39,6 +40,7 @@ type world struct {
 	regions map[string]*region
 	all     *client.Regions
 	tokyo   *rest.Config // of the service cluster
+	rights  rights       // that the agents have needed
 }
 
 // region is one region.
@@ -50,7 +52,7 @@ type region struct {
 
 func newWorld(t *testing.T) *world {
 	binary := regiontest.Binary(t)
-	w := &world{T: t, regions: map[string]*region{}}
+	w := &world{T: t, regions: map[string]*region{}, rights: rights{used: sets.New[right]()}}
 	servers := map[string]*regiontest.Server{}
 	for _, name := range []string{"eu", "ap", "tokyo"} {
 		servers[name] = regiontest.Start(t, binary)
@@ -124,6 +126,7 @@ func (w *world) run(r *region) {
 		UserName: "system:serviceaccount:xb-region:xb-region-agent",
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:xb-region", "system:authenticated"},
 	}
+	config.Wrap(w.rights.note)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	ended := make(chan error, 1)
 	log := slog.New(slog.NewTextHandler(w.Output(), nil)).With("agent", r.name)
@@ -263,7 +266,8 @@ func secretNamed(name string) client.Spec {
 
 // TestAgents: what follows from names is made in each region, put back if somebody changes it,
 // and removed with the name; nothing of others is touched; a service cluster that is away or
-// hostile holds up no other.
+// hostile holds up no other. The agents need all the rights that are shipped for them, and no
+// others.
 func TestAgents(t *testing.T) {
 	w := newWorld(t)
 	w.accounts()
@@ -272,6 +276,12 @@ func TestAgents(t *testing.T) {
 	w.catalog()
 	w.putBack()
 	w.removed()
+	w.must(w.all.Remove(t.Context(), "ap", false))
+	w.absent("the Region of ap", func() error {
+		_, err := w.regions["eu"].api.Regions.Get(t.Context(), "ap", metav1.GetOptions{})
+		return err
+	})
+	w.rights.minimal(t)
 }
 
 // accounts creates a provider and a tenant, who have their rights in each region, and no others.
