@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -34,6 +35,8 @@ func (b *memoryBucket) sizes() (s sizes) {
 	return s
 }
 
+var growthFor = flag.Duration("growth", 2*time.Hour, "how long TestGrowth writes, of a clock that does not wait")
+
 // TestGrowth: a journal that is written to all the time, of which a server of the owner
 // deletes what snapshots stand for, grows for as long as deleted slots must stay readable,
 // and no longer. What it holds by then, what a month costs, and what a start takes, does not
@@ -44,9 +47,9 @@ func TestGrowth(t *testing.T) {
 		pause   = 100 * time.Millisecond // ten writes a second
 		keys    = 500
 		grows   = 40 * time.Minute // until slots are deleted as fast as they are written
-		end     = 2 * time.Hour
 		compact = 5 * time.Minute // as API servers do
 	)
+	end := *growthFor
 	synctest.Test(t, func(t *testing.T) {
 		objects := newMemoryBucket()
 		serve := func() (*replica.Replica, func()) {
