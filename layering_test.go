@@ -75,7 +75,7 @@ var rules = []rule{
 	{"internal/journal/gcslog/gcstest", "the store in memory, for tests; knows no journal", nil, []string{"github.com/fsouza/fake-gcs-server/fakestorage"}},
 	{"internal/journal/objectlog", "a journal in any object store; knows none by name", []string{"internal/journal", "internal/journal/blobname", "internal/journal/objectlog/bucket", "internal/journal/objectlog/probe"}, nil},
 	{"internal/journal/objectlog/bucket", "the contract of an object store: anybody can implement it", []string{"internal/backoff"}, nil},
-	{"internal/journal/objectlog/buckettest", "what every object store's test runs", []string{"internal/journal/objectlog/bucket"}, nil},
+	{"internal/journal/objectlog/buckettest", "what every object store's test runs", []string{"internal/journal", "internal/journal/objectlog/bucket", "internal/journal/objectlog/objecttest"}, nil},
 	{"internal/journal/objectlog/objecttest", "goes wrong between a journal and a store, for tests", []string{"internal/journal/objectlog/bucket"}, nil},
 	{"internal/journal/objectlog/probe", "tries a store; knows no journal", []string{"internal/journal/objectlog/bucket"}, nil},
 	{"internal/journal/s3log", "a driver knows the contract and its service", []string{"internal/journal/objectlog", "internal/journal/objectlog/bucket", "internal/journal/s3log/s3bucket"}, nil},

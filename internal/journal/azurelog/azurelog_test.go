@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -110,94 +109,22 @@ func opened(t testing.TB, cfg Config) *store {
 	return s
 }
 
-// faulty is a Config for an empty container behind Faults, which do nothing yet.
-func faulty(t testing.TB) (Config, *objecttest.Faults) {
-	var f *objecttest.Faults
-	cfg := azurite(t, func(store http.Handler) http.Handler {
-		f = objecttest.NewFaults(store, dialect, nil)
-		return f
-	})
-	return cfg, f
-}
-
-// impatient is the time of a request in tests of a store that is silent: each waits for it.
-const impatient = 3 * time.Second
-
-// TestCreateIsSentOnce: a Create whose answer is lost, or blames the store, is not
-// sent again by the SDK, whatever happened to it: the second one would look lost.
-func TestCreateIsSentOnce(t *testing.T) {
-	for kind := objecttest.Busy; kind <= objecttest.SilentApplied; kind++ {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			cfg, f := faulty(t)
-			f.Plan = func(*http.Request) objecttest.Fault { return kind }
-			cfg.RequestTimeout = impatient
-			_, err := opened(t, cfg).Create(t.Context(), "a", []byte("x"))
-			if !bucket.Passing(err) || errors.Is(err, bucket.ErrExists) || errors.Is(err, bucket.ErrConflict) {
-				t.Errorf("Create = %v, want an unknown outcome that may be tried again", err)
-			}
-			if puts := f.Count(http.MethodPut); puts != 1 {
-				t.Errorf("%d blobs were sent, want 1", puts)
-			}
-		})
-	}
-}
-
-// TestAppendUnderFault: whatever happens to the first Put Blob, an Append ends stored,
-// and stored once.
-func TestAppendUnderFault(t *testing.T) {
-	for kind := objecttest.Busy; kind <= objecttest.SilentApplied; kind++ {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			cfg, f := faulty(t)
-			cfg.RequestTimeout = impatient
-			l, err := Open(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			var met atomic.Bool
-			f.Plan = func(r *http.Request) objecttest.Fault {
-				if method, key := dialect.Call(r); method == http.MethodPut && strings.Contains(key, "/journal/") && met.CompareAndSwap(false, true) {
-					return kind
-				}
-				return objecttest.Pass
-			}
-			if err := l.Append(t.Context(), 1, []byte("one")); err != nil {
-				t.Fatalf("Append = %v, want nil", err)
-			}
-			if err := l.Append(t.Context(), 1, []byte("other")); !errors.Is(err, journal.ErrTaken) {
-				t.Errorf("Append over it = %v, want ErrTaken", err)
-			}
-			if recs, err := l.Read(t.Context(), 1, 5); err != nil || len(recs) != 1 || string(recs[0]) != "one" {
-				t.Errorf("Read = %q, %v", recs, err)
-			}
-		})
-	}
-}
-
-// TestUploadsAreChecked: the store is told the checksum of what it is sent, so that
-// bytes that were altered on the way are refused.
-func TestUploadsAreChecked(t *testing.T) {
+func TestFaults(t *testing.T) {
 	t.Parallel()
-	s := opened(t, azurite(t, func(store http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPut {
-				body, err := io.ReadAll(r.Body)
-				if err != nil {
-					return
-				}
-				r.Body = io.NopCloser(strings.NewReader(strings.Replace(string(body), "payload", "paxload", 1)))
-			}
-			store.ServeHTTP(w, r)
-		})
-	}))
-	if _, err := s.Create(t.Context(), "a", []byte("the payload")); err == nil {
-		t.Error("Create of bytes that were altered on the way = nil")
+	through := func(t *testing.T, between func(http.Handler) http.Handler, timeout time.Duration) Config {
+		cfg := azurite(t, between)
+		cfg.RequestTimeout = timeout
+		return cfg
 	}
-	if held, err := s.Exists(t.Context(), "a"); held || err != nil {
-		t.Errorf("Exists = %v, %v; want that nothing was stored", held, err)
-	}
+	buckettest.RunFaults(t, buckettest.Driver{
+		Dialect: dialect,
+		Store: func(t *testing.T, between func(http.Handler) http.Handler, timeout time.Duration) (bucket.Store, error) {
+			return open(through(t, between, timeout))
+		},
+		Journal: func(t *testing.T, between func(http.Handler) http.Handler, timeout time.Duration) (journal.Store, error) {
+			return Open(t.Context(), through(t, between, timeout))
+		},
+	})
 }
 
 // blank is a store that holds nothing, and tells everybody that a blob was stored.
@@ -286,23 +213,4 @@ func TestContainerIsMissing(t *testing.T) {
 	if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), `container "nowhere" does not exist`) {
 		t.Errorf("Open = %v, want it to say that there is no such container", err)
 	}
-}
-
-// TestNoDate: a store that does not say what time it is is refused.
-func TestNoDate(t *testing.T) {
-	t.Parallel()
-	_, err := Open(t.Context(), azurite(t, func(store http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { store.ServeHTTP(dateless{w}, r) })
-	}))
-	if err == nil || !strings.Contains(err.Error(), "carry no Date") {
-		t.Errorf("Open = %v, want that the answers carry no Date", err)
-	}
-}
-
-// dateless is an answer without a Date.
-type dateless struct{ http.ResponseWriter }
-
-func (d dateless) WriteHeader(status int) {
-	d.Header()["Date"] = nil
-	d.ResponseWriter.WriteHeader(status)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -97,81 +96,22 @@ func opened(t testing.TB, cfg Config) *store {
 	return s
 }
 
-// TestCreateIsSentOnce: a Create whose answer is lost, or blames the store, is not
-// sent again by the SDK, whatever happened to it: the second one would look lost.
-func TestCreateIsSentOnce(t *testing.T) {
-	for kind := objecttest.Busy; kind <= objecttest.SilentApplied; kind++ {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			f := objecttest.NewFaults(fake(t), dialect, func(*http.Request) objecttest.Fault { return kind })
-			cfg := serve(t, f)
-			cfg.RequestTimeout = time.Second
-			_, err := opened(t, cfg).Create(t.Context(), "a", []byte("x"))
-			if !bucket.Passing(err) || errors.Is(err, bucket.ErrExists) || errors.Is(err, bucket.ErrConflict) {
-				t.Errorf("Create = %v, want an unknown outcome that may be tried again", err)
-			}
-			if puts := f.Count(http.MethodPut); puts != 1 {
-				t.Errorf("%d uploads were sent, want 1", puts)
-			}
-		})
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	through := func(t *testing.T, between func(http.Handler) http.Handler, timeout time.Duration) Config {
+		cfg := serve(t, between(fake(t)))
+		cfg.RequestTimeout = timeout
+		return cfg
 	}
-}
-
-// TestAppendUnderFault: whatever happens to the first uploads, an Append ends stored,
-// and stored once.
-func TestAppendUnderFault(t *testing.T) {
-	for kind := objecttest.Busy; kind <= objecttest.SilentApplied; kind++ {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			f := objecttest.NewFaults(fake(t), dialect, nil)
-			cfg := serve(t, f)
-			cfg.RequestTimeout = time.Second
-			l, err := Open(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			var met atomic.Bool
-			f.Plan = func(r *http.Request) objecttest.Fault {
-				if method, key := dialect.Call(r); method == http.MethodPut && strings.Contains(key, "/journal/") && met.CompareAndSwap(false, true) {
-					return kind
-				}
-				return objecttest.Pass
-			}
-			if err := l.Append(t.Context(), 1, []byte("one")); err != nil {
-				t.Fatalf("Append = %v, want nil", err)
-			}
-			if err := l.Append(t.Context(), 1, []byte("other")); !errors.Is(err, journal.ErrTaken) {
-				t.Errorf("Append over it = %v, want ErrTaken", err)
-			}
-			if recs, err := l.Read(t.Context(), 1, 5); err != nil || len(recs) != 1 || string(recs[0]) != "one" {
-				t.Errorf("Read = %q, %v", recs, err)
-			}
-		})
-	}
-}
-
-// TestUploadsAreChecked: the store is told the checksum of what it is sent, so that
-// bytes that were altered on the way are refused.
-func TestUploadsAreChecked(t *testing.T) {
-	store := fake(t)
-	cfg := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				return
-			}
-			r.Body = io.NopCloser(strings.NewReader(strings.Replace(string(body), "payload", "paxload", 1)))
-		}
-		store.ServeHTTP(w, r)
-	}))
-	s := opened(t, cfg)
-	if _, err := s.Create(t.Context(), "a", []byte("the payload")); err == nil {
-		t.Error("Create of bytes that were altered on the way = nil")
-	}
-	if held, err := s.Exists(t.Context(), "a"); held || err != nil {
-		t.Errorf("Exists = %v, %v; want that nothing was stored", held, err)
-	}
+	buckettest.RunFaults(t, buckettest.Driver{
+		Dialect: dialect,
+		Store: func(t *testing.T, between func(http.Handler) http.Handler, timeout time.Duration) (bucket.Store, error) {
+			return open(t.Context(), through(t, between, timeout))
+		},
+		Journal: func(t *testing.T, between func(http.Handler) http.Handler, timeout time.Duration) (journal.Store, error) {
+			return Open(t.Context(), through(t, between, timeout))
+		},
+	})
 }
 
 // TestOpenRefuses: what is wrong gets one sentence that names it and says what to do.
@@ -183,7 +123,6 @@ func TestOpenRefuses(t *testing.T) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprint(w, "<!DOCTYPE html><title>Sign in</title>")
 	})
-	undated := fake(t)
 	for name, test := range map[string]struct {
 		store http.Handler
 		spoil func(*Config)
@@ -197,7 +136,6 @@ func TestOpenRefuses(t *testing.T) {
 		"overloaded":      {answers(503, "backendError"), nil, "answered 503 backendError; the store is overloaded or in trouble, try again"},
 		"too often":       {answers(403, "rateLimitExceeded"), nil, "asked too often"},
 		"a web page":      {page, nil, "is no Google Cloud Storage: it answers with a web page"},
-		"no date":         {http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { undated.ServeHTTP(dateless{w}, r) }), nil, "carry no Date"},
 		"nothing to read": {fake(t), func(c *Config) { c.ReadOnly = true }, "there is no journal at gs://journals/some/where"},
 		"in clear text":   {fake(t), func(c *Config) { c.Endpoint, c.Anonymous = "http://store.example", false }, "would get credentials in clear text"},
 	} {
@@ -213,14 +151,6 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		})
 	}
-}
-
-// dateless is an answer without a Date.
-type dateless struct{ http.ResponseWriter }
-
-func (d dateless) WriteHeader(status int) {
-	d.Header()["Date"] = nil
-	d.ResponseWriter.WriteHeader(status)
 }
 
 // TestProbeRefuses: a store that ignores the condition is refused.
@@ -252,12 +182,12 @@ func TestParseURL(t *testing.T) {
 		"gs://my_bucket/a/b/": {Bucket: "my_bucket", Prefix: "a/b"},
 		"gs://bucket/p?endpoint=http://127.0.0.1:4443&anonymous=true": {Bucket: "bucket", Prefix: "p", Endpoint: "http://127.0.0.1:4443", Anonymous: true},
 	} {
-		got, err := ParseURL(parse(t, raw))
+		got, err := ParseURL(buckettest.URL(t, raw))
 		if err != nil || got != want {
 			t.Errorf("ParseURL(%s) = %+v, %v; want %+v", raw, got, err, want)
 		}
 	}
-	for raw, want := range map[string]string{
+	buckettest.URLsAreRefused(t, ParseURL, map[string]string{
 		"s3://bucket/p":                         `has the scheme "s3"`,
 		"gs:///p":                               `bucket name "" is not valid`,
 		"gs://googles/p":                        "is not valid",
@@ -270,49 +200,25 @@ func TestParseURL(t *testing.T) {
 		"gs://bucket/p?endpoint=https://a/path": "has more than a host",
 		"gs://bucket/p#x":                       "malformed",
 		"gs://bucket/a//b":                      `prefix "a//b" is not valid`,
-	} {
-		_, err := ParseURL(parse(t, raw))
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("ParseURL(%s) = %v, want it to say %q", raw, err, want)
-		}
-	}
+	})
 }
 
-// FuzzParseURL: what is accepted carries no credentials, and its location names the same
-// bucket and prefix.
+// FuzzParseURL: the location of what is accepted names the same bucket and prefix, and the
+// endpoint has a host and no credentials.
 func FuzzParseURL(f *testing.F) {
-	f.Add("gs://bucket/a/b?endpoint=http://127.0.0.1:4443&anonymous=true")
-	f.Add("gs://me:secret@bucket/p?access_token=x")
-	f.Add("gs://bucket/%2e%2e/?endpoint=%20")
-	f.Fuzz(func(t *testing.T, raw string) {
-		u, err := url.Parse(raw)
-		if err != nil {
-			return
-		}
-		cfg, err := ParseURL(u)
-		if err != nil {
-			return
-		}
-		if u.User != nil {
-			t.Errorf("%q is accepted with credentials", raw)
-		}
+	buckettest.FuzzURL(f, ParseURL, func(t *testing.T, raw string, cfg Config) {
 		if cfg.Endpoint != "" {
 			if e, err := url.Parse(cfg.Endpoint); err != nil || e.User != nil || e.Hostname() == "" {
 				t.Errorf("%q has the endpoint %q, %v", raw, cfg.Endpoint, err)
 			}
 		}
-		again, err := ParseURL(parse(t, cfg.location()))
+		again, err := ParseURL(buckettest.URL(t, cfg.location()))
 		if err != nil || again.Bucket != cfg.Bucket || again.Prefix != cfg.Prefix {
 			t.Errorf("%q has the location %q, which is read as %+v, %v", raw, cfg.location(), again, err)
 		}
-	})
-}
-
-func parse(t *testing.T, raw string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
+	},
+		"gs://bucket/a/b?endpoint=http://127.0.0.1:4443&anonymous=true",
+		"gs://me:secret@bucket/p?access_token=x",
+		"gs://bucket/%2e%2e/?endpoint=%20",
+	)
 }
