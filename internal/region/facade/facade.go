@@ -74,19 +74,16 @@ func New(cfg Config) (*Facade, error) {
 	if f.traffic, err = traffic.New(traffic.Options{Limits: cfg.Limits, Access: cfg.Access}); err != nil {
 		return nil, err
 	}
+	opts := backend.Options{Log: cfg.Log, Observe: f.traffic.Observe}
 	for name, region := range plain.Regions {
-		spec, err := reach(region)
-		if err != nil {
-			return nil, fmt.Errorf("region %s: %w", name, err)
-		}
-		b, err := backend.New(name, spec, nil, backend.Options{Log: cfg.Log, Observe: f.traffic.Observe})
+		b, err := reach(name, region, opts)
 		if err != nil {
 			return nil, fmt.Errorf("region %s: %w", name, err)
 		}
 		f.ways[name] = &way{b, f.traffic.Limit(name, b, b.Endpoints()...)}
 	}
-	if plain.Central != nil {
-		if _, err := reach(plain.Central); err != nil {
+	if plain.Central != nil { // nothing is forwarded there, but the library sends it tokens
+		if _, err := reach("the central store", plain.Central, opts); err != nil {
 			return nil, fmt.Errorf("the central store: %w", err)
 		}
 	}

@@ -340,6 +340,10 @@ func TestRegionsThatTokensMustNotGoTo(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "region eu") {
 				t.Errorf("the error is %v, want %q", err, test.want)
 			}
+			_, err = New(Config{Regions: client.Config{Regions: map[string]*rest.Config{"eu": {Host: "https://eu"}}, Central: &test.region}, Log: slog.New(slog.DiscardHandler)})
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "the central store") {
+				t.Errorf("of the central store, the error is %v, want %q", err, test.want)
+			}
 		})
 	}
 }
