@@ -58,14 +58,14 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "xb",
 		Short: "A Kubernetes API server whose state lives in a data service instead of etcd",
-		Long: `xb serves the Kubernetes API from a journal in a data service: an S3 bucket,
-or a local file. Servers in different regions and accounts that share a journal
-serve the same objects; no network joins them.
+		Long: `xb serves the Kubernetes API from a journal in a data service: a bucket, a
+PostgreSQL database, NATS or a local file. Servers in different regions and
+accounts that share a journal serve the same objects; no network joins them.
 
   xb server       one server, on a local file unless --journal says otherwise
   xb dev          an object store and two accounts on this machine, to try it out
 
-On the Kubernetes API, of xb or of anybody, stand
+These work with any Kubernetes API, whether xb serves it or not:
 
   xb gateway      one front for many API servers
   xb servicesync  Services and their endpoints across clusters

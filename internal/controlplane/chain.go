@@ -52,11 +52,11 @@ const (
 	serverName = "xbernetes"
 	// stopGrace bounds how long a stop waits for open connections.
 	stopGrace = 2 * time.Second
-	// policyHook is the name of our post-start hook for RBAC.
+	// policyHook is the name of this project's post-start hook for RBAC.
 	policyHook = "xbernetes/bootstrap-rbac"
 )
 
-// chain is the API server, made and not yet running.
+// chain is an API server that does not run yet.
 type chain struct {
 	server   *aggregatorapiserver.APIAggregator
 	loopback *rest.Config
@@ -162,7 +162,7 @@ func adjust(c *genericapiserver.Config, id *identity.Identity) {
 	// Upstream hashes the host name. Two accounts may have hosts of one name.
 	c.APIServerID = "apiserver-" + id.ID
 	c.EffectiveVersion = released(c.EffectiveVersion)
-	// Without its store a server is not ready, yet restarting it would not help.
+	// Without its store a server is not ready, but restarting it would not help.
 	c.LivezChecks = slices.DeleteFunc(c.LivezChecks, func(h healthz.HealthChecker) bool { return h.Name() == "etcd" })
 	c.DisabledPostStartHooks.Insert(rbacrest.PostStartHookName)
 }
@@ -192,8 +192,8 @@ func (l links) link(client kubernetes.Interface, transactions genericapiserver.A
 	return server, definitions.Lister(), nil
 }
 
-// serveNative makes the server of the built-in kinds, which brings the RBAC roles
-// into being once it runs.
+// serveNative makes the server of the built-in kinds, which creates the RBAC roles once it
+// runs.
 func (l links) serveNative(delegate genericapiserver.DelegationTarget, client kubernetes.Interface,
 	transactions genericapiserver.APIGroupInfo, log *slog.Logger,
 ) (*genericapiserver.GenericAPIServer, error) {
@@ -224,7 +224,7 @@ func (l links) serveNative(delegate genericapiserver.DelegationTarget, client ku
 	return native.GenericAPIServer, nil
 }
 
-// defaultPolicy is Kubernetes' own.
+// defaultPolicy returns Kubernetes' default roles and bindings.
 func defaultPolicy() bootstrap.Policy {
 	return bootstrap.Policy{
 		ClusterRoles:        append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...),
@@ -234,7 +234,7 @@ func defaultPolicy() bootstrap.Policy {
 	}
 }
 
-// advertisedIP is the address in the API server's own records. Nothing connects to it.
+// advertisedIP returns the address for the API server's own records. Nothing connects to it.
 func advertisedIP(listen net.Addr) net.IP {
 	if tcp, ok := listen.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
 		return tcp.IP
@@ -245,7 +245,7 @@ func advertisedIP(listen net.Addr) net.IP {
 	return net.IPv4(127, 0, 0, 1)
 }
 
-// transactionGroup is what the API server needs to serve transactions.
+// transactionGroup holds what the API server needs to serve transactions.
 type transactionGroup struct {
 	scheme      *runtime.Scheme
 	definitions openapi.GetOpenAPIDefinitions // of all kinds

@@ -23,9 +23,9 @@ type Endpoint struct {
 	Addresses []string
 	// CAFile, CertFile and KeyFile are PEM files for https addresses.
 	CAFile, CertFile, KeyFile string
-	// InProcess are the options with which clients of gRPC reach an etcd API in this
+	// InProcess are the options with which gRPC clients reach an etcd API in this
 	// process, whatever address they are given. The API server opens hundreds of
-	// clients with them. Away is required then.
+	// clients with them. If InProcess is set, Away is required.
 	InProcess []grpc.DialOption
 	// Away returns why the store behind the endpoint does not answer, and nil if it
 	// does. Readiness asks it often, so it must not wait. If Away is nil, readiness
@@ -45,16 +45,16 @@ type Config struct {
 	// and locked while the server runs. Required.
 	DataDir string
 	// Listen is the address to serve HTTPS on; 127.0.0.1:6443 when empty. Port 0
-	// picks a free port. Nothing else is ever listened on.
+	// picks a free port. The server listens on no other address.
 	Listen string
 	// AdvertiseURL is the URL that clients use, written to the kubeconfig; made
 	// from the listening address when empty.
 	AdvertiseURL string
 	// ExtraSANs are further host names and IP addresses in the serving certificate.
 	ExtraSANs []string
-	// Kubeconfig is the file that receives the administrator's kubeconfig, written
-	// atomically with mode 0600 once the server is ready. It replaces the file,
-	// and merges nothing. DataDir/kubeconfig when empty.
+	// Kubeconfig is the file for the administrator's kubeconfig, which is written
+	// atomically with mode 0600 once the server is ready, and replaces an existing
+	// file. DataDir/kubeconfig when empty.
 	Kubeconfig string
 	// ContextName names the context, cluster and user in the kubeconfig; "xb" when empty.
 	ContextName string
@@ -69,9 +69,9 @@ type Config struct {
 	Alone bool
 	// LeaderElection paces the lease by which one of the servers on a store runs the
 	// controllers: 120s, 80s and 40s when zero. Longer times mean fewer writes to the
-	// store, and a longer pause when the leader is killed for good. A leader that
-	// stops cleanly hands over at once, and one that is killed and comes back goes on
-	// at once.
+	// store, and a longer pause if the leader is killed for good. A leader that stops
+	// cleanly hands over at once. A leader that is killed and started again goes on at
+	// once.
 	LeaderElection election.Pace
 	// Options are passed on to the API server.
 	Options Options
@@ -99,12 +99,12 @@ type Options struct {
 	// ServiceAccountIssuer is the issuer of service-account tokens, an https URL,
 	// the same on every server; https://kubernetes.default.svc when empty.
 	ServiceAccountIssuer string
-	// MaxConnections is how many connections callers may have open in all; of one
-	// address as many as are free. 10,000 when zero, no limit when negative.
+	// MaxConnections is how many connections all callers together may have open; one
+	// address may have as many as are free. 10,000 when zero, no limit when negative.
 	MaxConnections int
-	// MaxWatches is how many watches and other long-running requests callers may
-	// have in all; one user as many as are free; system:masters are not counted.
-	// 20,000 when zero, no limit when negative.
+	// MaxWatches is how many watches and other long-running requests all callers
+	// together may have; one user may have as many as are free. Those of
+	// system:masters are not counted. 20,000 when zero, no limit when negative.
 	MaxWatches int
 	// Verbosity is klog's -v. Above 0, klog's informational messages are logged
 	// at level Info, else at Debug.
@@ -155,7 +155,7 @@ const (
 	DefaultMaxWatches     = 20_000
 )
 
-// withDefaults fills in what was left empty and checks the rest.
+// withDefaults sets the defaults of empty fields, and checks the others.
 func (c Config) withDefaults() (Config, error) {
 	c.Etcd.Prefix = cmp.Or(c.Etcd.Prefix, "/registry")
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:6443")

@@ -12,14 +12,14 @@ import (
 )
 
 // UnderWay is a key that exists only at revisions in the middle of a transaction that is
-// written apart. A transaction is written apart if it compares this key with anything:
-// each of its writes gets a revision of its own, one after the other, in the order of the
-// request. All of them happen or none does, in one record of the journal, and no read but
-// one of the past sees the state between two of them. Puts with a lease share the
-// revision of the first write, because the lease may be missing, and all must be refused then.
+// written apart. A transaction that compares this key with anything is written apart: each
+// of its writes gets a revision of its own, in the order of the request. All of them happen
+// or none does, in one record of the journal, and only a read of a past revision sees the
+// state between two of them. Puts with a lease share the revision of the first write: if
+// the lease is missing, all writes must be refused together.
 //
-// Kubernetes needs this: its watch caches take events of one revision for one event, and
-// lose the others for a watch that begins between them.
+// Kubernetes needs this: its watch caches take several events of one revision for one, and
+// a watch that begins between them loses the others.
 const UnderWay = "/xbernetes/transactions/under-way"
 
 var errApart = status.Error(codes.InvalidArgument, "a transaction that compares "+UnderWay+" must put or delete single keys, and have no failure branch")
@@ -34,8 +34,8 @@ func isApart(r *mvcc.Request) bool {
 	return false
 }
 
-// split is the requests that a transaction is carried out by, and for each of them the
-// operations of the transaction that it does, by index.
+// split is the requests that carry out a transaction, and for each of them the indexes of
+// the transaction's operations that it does.
 type split struct {
 	requests []*mvcc.Request
 	ops      [][]int
@@ -73,10 +73,10 @@ func apart(r *mvcc.Request) (split, error) {
 	return s, nil
 }
 
-// underWay holds in the middle of a transaction only.
+// underWay is a compare that holds only in the middle of a transaction.
 var underWay = []mvcc.Compare{{Range: mvcc.KeyRange{Key: UnderWay}, Target: mvcc.TargetCreate, Result: mvcc.Greater}}
 
-// parted returns which operations must be in the first request, and which the others are.
+// parted returns the operations that must be in the first request, and the others.
 func parted(r *mvcc.Request) (first, rest []int, err error) {
 	if len(r.Else) > 0 {
 		return nil, nil, errApart
@@ -95,8 +95,8 @@ func parted(r *mvcc.Request) (first, rest []int, err error) {
 	return first, rest, nil
 }
 
-// proposeApart carries out a transaction apart, and returns its outcome as if it had been
-// carried out at the last of its revisions. bytes is the length of the client's message.
+// proposeApart carries out a transaction apart, and returns its outcome as if all its writes
+// had the last of its revisions. bytes is the length of the client's message.
 func (s *Server) proposeApart(ctx context.Context, r *mvcc.Request, bytes int) (mvcc.Result, error) {
 	parts, err := apart(r)
 	if err != nil {

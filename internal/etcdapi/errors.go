@@ -13,11 +13,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
-// errTooManyLeases has no like in etcd.
+// errTooManyLeases has no counterpart in etcd.
 var errTooManyLeases = status.Error(codes.ResourceExhausted, "etcdserver: too many leases; revoke some, or let them expire")
 
-// outcomes maps the errors of the state machine to etcd's. A request that is wrong
-// whatever the state is refused before, by package wire or by the method.
+// outcomes maps the errors of the state machine to etcd's. Requests that are wrong in every
+// state were refused before, by package wire or by the method.
 var outcomes = []struct{ from, to error }{
 	{mvcc.ErrCompacted, rpctypes.ErrGRPCCompacted},
 	{mvcc.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
@@ -32,9 +32,9 @@ var outcomes = []struct{ from, to error }{
 	{replica.ErrBusy, rpctypes.ErrGRPCRequestTooManyRequests},
 }
 
-// failures maps what kept a request from an outcome, unless the client's own
-// deadline or cancellation did. The order matters: whatever else is true, an
-// unknown outcome is "request timed out", which says that it may have happened.
+// failures maps the errors of requests without an outcome, except for the client's own
+// deadline and cancellation. The order matters: if the outcome is unknown, the answer is
+// "request timed out", whatever else is true, because the request may have happened.
 var failures = []struct {
 	from, to error
 	reason   string // of the details, where the journal is known to be away
@@ -44,16 +44,16 @@ var failures = []struct {
 	{replica.ErrUnavailable, rpctypes.ErrGRPCNoLeader, NotDone},
 }
 
-// An error that the journal's silence is the cause of says so in its message, and
-// has an ErrorInfo of this domain with the reason. etcd's errors have none; a
-// client that looks at codes alone sees etcd's.
+// If an outage of the journal causes an error, the message says so, and the error has an
+// ErrorInfo of this domain with the reason. etcd's errors have no ErrorInfo; a client that
+// looks only at codes sees etcd's.
 const (
 	ErrorDomain    = "etcdapi.xbernetes.io"
 	NotDone        = "NOT_DONE"        // the request was not carried out, and never will be
 	OutcomeUnknown = "OUTCOME_UNKNOWN" // it was carried out, or still may be, or neither
 )
 
-// away tells of an outage what to tells without one.
+// away returns the error to with the text of an outage, and an ErrorInfo with the reason.
 func away(to error, reason string, o *replica.Outage) error {
 	told := status.New(status.Code(to), o.Error())
 	if detailed, err := told.WithDetails(&errdetails.ErrorInfo{Domain: ErrorDomain, Reason: reason}); err == nil {
@@ -62,7 +62,7 @@ func away(to error, reason string, o *replica.Outage) error {
 	return told.Err()
 }
 
-// rpcError says err in etcd's words.
+// rpcError returns err as the error that etcd would answer.
 func rpcError(err error) error {
 	for _, o := range outcomes {
 		if errors.Is(err, o.from) {

@@ -11,8 +11,8 @@ type healthAnswer struct {
 	Reason string `json:"reason"`
 }
 
-// ServeHealth answers a GET of /health as etcd does: 200 if requests can be answered,
-// and 503 with a reason if not. The reason names no journal: anybody may ask.
+// ServeHealth answers a GET of /health as etcd does: 200 if requests can be answered, 503
+// with a reason if not. The reason does not name the journal, because anybody may ask.
 func (s *Server) ServeHealth(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)

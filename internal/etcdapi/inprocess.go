@@ -10,10 +10,10 @@ import (
 	"github.com/xbernetes/xbernetes/internal/etcdapi/wire"
 )
 
-// InProcess returns options for clients in this process, with which they call the
-// server itself: no connection is made, whatever the endpoint that a client names, and
-// Serve need not run. Calls wait until the replica has reached the tail of its journal,
-// and end with etcd's ErrStopped when the replica does.
+// InProcess returns options with which clients in this process call the server directly. No
+// connection is made, whatever endpoint a client names, and Serve need not run. Calls wait
+// until the replica has reached the tail of its journal. When the replica ends, they end
+// with etcd's ErrStopped.
 func (s *Server) InProcess() []grpc.DialOption {
 	services := direct.New(direct.Config{Codec: wire.NewCodec(), Ready: s.ready, MaxRecvBytes: maxRecvBytes})
 	s.register(services, s.replica.Done())

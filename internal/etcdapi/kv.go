@@ -13,8 +13,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// kvService describes etcdserverpb.KV to grpc, with our own messages in place
-// of the generated ones.
+// kvService describes etcdserverpb.KV to grpc, with the messages of package wire in place of
+// the generated ones.
 var kvService = grpc.ServiceDesc{
 	ServiceName: pb.KV_ServiceDesc.ServiceName,
 	HandlerType: (*any)(nil),
@@ -38,7 +38,7 @@ var kvService = grpc.ServiceDesc{
 	}},
 }
 
-// method describes a call with a question of type Q.
+// method describes a call whose request has type Q.
 func method[Q any](name string, handle func(*service, context.Context, *Q) (any, error)) grpc.MethodDesc {
 	return grpc.MethodDesc{
 		MethodName: name,
@@ -60,8 +60,8 @@ func (s *Server) read(ctx context.Context, serializable bool) (*mvcc.View, error
 	return s.replica.Linearizable(ctx)
 }
 
-// propose carries out a request and returns its outcome, in etcd's words.
-// bytes is the length of the client's message.
+// propose carries out a request and returns its outcome, with etcd's errors. bytes is the
+// length of the client's message.
 func (s *Server) propose(ctx context.Context, req *mvcc.Request, bytes int) (mvcc.Result, error) {
 	if bytes > maxRequestBytes {
 		return mvcc.Result{}, rpctypes.ErrGRPCRequestTooLarge
@@ -100,12 +100,11 @@ func (s *service) rangeKV(ctx context.Context, q *wire.RangeRequest) (any, error
 	return a, nil
 }
 
-// streamChunk is about how much of an answer one chunk of RangeStream holds,
-// in bytes.
+// streamChunk is about how many bytes of an answer one chunk of RangeStream holds.
 const streamChunk = 256 << 10
 
-// rangeStream sends the answer to a range in chunks, with header, more and
-// count on the last only, all at one revision.
+// rangeStream sends the answer to a range in chunks, all at one revision. Only the last chunk
+// has header, more and count.
 func (s *service) rangeStream(stream grpc.ServerStream, q *wire.RangeRequest) error {
 	o := &q.Op.Read
 	switch {
@@ -199,8 +198,8 @@ func (s *service) readTxn(ctx context.Context, q *wire.TxnRequest) (mvcc.Result,
 	return res, nil
 }
 
-// compact answers once nothing below the revision can be read; the memory
-// comes back later, whether or not the client asks to wait for that.
+// compact answers once nothing below the revision can be read. The memory is freed later,
+// even if the client asks to wait for that.
 func (s *service) compact(ctx context.Context, r *pb.CompactionRequest) (any, error) {
 	res, err := s.propose(ctx, &mvcc.Request{Kind: mvcc.Compact, Revision: mvcc.Revision(r.Revision)}, 0)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// minLeaseTTL is the shortest time to live that a lease is granted, in seconds:
-// what etcd's least election timeout comes to.
+// minLeaseTTL is the shortest time to live of a lease, in seconds. It is etcd's, which
+// follows from the least election timeout there.
 const minLeaseTTL = 2
 
 // newLeaseID draws a positive lease ID.
@@ -67,13 +67,12 @@ func (s *service) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	}
 }
 
-// keepAlives bounds the questions of one stream that are answered together.
+// keepAlives bounds how many requests of one stream are answered together.
 const keepAlives = 256
 
-// keepAlive answers a stream's questions in their order. All that have come while
-// the ones before were answered are proposed at once, and share a record: at a
-// journal that is far away, a client with many leases would lose them if each had
-// to wait for the one before.
+// keepAlive answers a stream's requests in their order. Requests that come while earlier ones
+// are answered are proposed together, and share a record. If each had to wait for the one
+// before, a client with many leases would lose them at a distant journal.
 func (s *service) keepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	asked, ended := make(chan mvcc.LeaseID, keepAlives), make(chan error, 1)
 	go func() {
@@ -92,7 +91,7 @@ func (s *service) keepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	return <-ended
 }
 
-// receiveKeepAlives passes questions on until the stream ends.
+// receiveKeepAlives passes requests on until the stream ends.
 func receiveKeepAlives(stream pb.Lease_LeaseKeepAliveServer, asked chan<- mvcc.LeaseID) error {
 	for {
 		r, err := stream.Recv()
@@ -110,7 +109,7 @@ func receiveKeepAlives(stream pb.Lease_LeaseKeepAliveServer, asked chan<- mvcc.L
 	}
 }
 
-// renewAll renews leases at once, each once, and answers in order.
+// renewAll renews leases together, each of them once, and answers in order.
 func (s *service) renewAll(stream pb.Lease_LeaseKeepAliveServer, ids []mvcc.LeaseID) error {
 	type renewal struct {
 		resp *pb.LeaseKeepAliveResponse
@@ -139,9 +138,9 @@ func (s *service) renewAll(stream pb.Lease_LeaseKeepAliveServer, ids []mvcc.Leas
 	return nil
 }
 
-// renew renews a lease; the time to live is 0 if there is none. The answer is
-// that of the moment of the renewal, so that a client never sees a lease alive at
-// a revision at which it was already gone.
+// renew renews a lease; the time to live is 0 if there is no such lease. The answer has the
+// revision of the renewal, so that a client never sees a lease alive at a revision at which
+// it was gone.
 func (s *service) renew(ctx context.Context, id mvcc.LeaseID) (*pb.LeaseKeepAliveResponse, error) {
 	res, err := s.replica.Propose(ctx, &mvcc.Request{Kind: mvcc.LeaseRenew, Lease: id})
 	if err != nil {

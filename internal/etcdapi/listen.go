@@ -17,8 +17,8 @@ import (
 type Address struct {
 	// Host is HOST:PORT, with http:// or https:// before it or not, or unix:///PATH.
 	Host string
-	// CertFile, KeyFile and ClientCAFile are PEM files: the certificate of the API, its
-	// key, and the CA that clients must have a certificate of. All are given, or none.
+	// CertFile, KeyFile and ClientCAFile are PEM files: the API's certificate, its key,
+	// and the CA that must have signed clients' certificates. Give all three or none.
 	CertFile, KeyFile, ClientCAFile string
 }
 
@@ -28,8 +28,8 @@ type Listener struct {
 	tls *tls.Config // nil: plain text
 }
 
-// Listen opens the address. Plain text is for this machine only, and a socket for this
-// user only; anything wider is an error.
+// Listen opens the address. Without TLS it accepts only a loopback address, or a socket that
+// only this user can open; for any other address it returns an error.
 func (a Address) Listen() (*Listener, error) {
 	cfg, err := a.tls()
 	if err != nil {
@@ -54,8 +54,8 @@ func (a Address) Listen() (*Listener, error) {
 	return &Listener{lis, cfg}, nil
 }
 
-// hostPort returns the address without its scheme, if that fits, and if no stranger
-// reaches plain text there.
+// hostPort returns the address without its scheme. It fails if the scheme does not fit, or
+// if other machines could reach the API without TLS.
 func (a Address) hostPort(encrypted bool) (string, error) {
 	addr, https := strings.CutPrefix(a.Host, "https://")
 	if https && !encrypted {
@@ -105,7 +105,7 @@ func (a Address) tls() (*tls.Config, error) {
 	}, nil
 }
 
-// URL is the address as clients of etcd write it.
+// URL returns the address as clients of etcd write it.
 func (l *Listener) URL() string {
 	switch {
 	case l.Addr().Network() == "unix":
@@ -117,7 +117,7 @@ func (l *Listener) URL() string {
 	}
 }
 
-// ServeAt is Serve at an address that was opened by Address.Listen.
+// ServeAt is Serve at an address that Address.Listen has opened.
 func (s *Server) ServeAt(ctx context.Context, l *Listener) error {
 	if l.tls != nil {
 		return s.ServeTLS(ctx, l.Listener, l.tls)

@@ -10,12 +10,12 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc"
 )
 
-// memberName is the name of the one member that clients see, whichever of the
-// servers on a journal they reach.
+// memberName is the name of the one member that clients see, whichever server of a journal
+// they reach.
 const memberName = "xb"
 
-// Status implements etcdserverpb.MaintenanceServer. The journal's slot stands
-// where etcd has the Raft index.
+// Status implements etcdserverpb.MaintenanceServer. It gives the journal's slot as the Raft
+// index.
 func (s *service) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	view := s.replica.View()
 	resp := &pb.StatusResponse{
@@ -36,9 +36,9 @@ func (s *service) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse
 	return resp, nil
 }
 
-// HashKV implements etcdserverpb.MaintenanceServer: a checksum of all keys as
-// they are at a revision. Two of our servers can be held against each other by
-// it; etcd's covers history too, and differs.
+// HashKV implements etcdserverpb.MaintenanceServer: it returns a checksum of all keys at a
+// revision. It serves to compare two servers of this project; etcd's checksum differs,
+// because it covers history too.
 func (s *service) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
 	view, err := s.read(ctx, false)
 	if err != nil {
@@ -66,8 +66,7 @@ func (s *service) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVRe
 	}, nil
 }
 
-// Alarm implements etcdserverpb.MaintenanceServer: there are no alarms, so
-// none can be listed or disarmed.
+// Alarm implements etcdserverpb.MaintenanceServer. There are no alarms to list or disarm.
 func (s *service) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	if r.Action == pb.AlarmRequest_ACTIVATE {
 		return s.UnimplementedMaintenanceServer.Alarm(ctx, r)
@@ -75,14 +74,14 @@ func (s *service) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmRespo
 	return &pb.AlarmResponse{Header: s.header(s.replica.View().Revision())}, nil
 }
 
-// Defragment implements etcdserverpb.MaintenanceServer: there is nothing that
-// could be fragmented.
+// Defragment implements etcdserverpb.MaintenanceServer. It does nothing, because no storage
+// here fragments.
 func (s *service) Defragment(context.Context, *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
 	return &pb.DefragmentResponse{Header: s.header(s.replica.View().Revision())}, nil
 }
 
-// MemberList implements etcdserverpb.ClusterServer: the one member is the
-// server asked.
+// MemberList implements etcdserverpb.ClusterServer. The one member is the server that
+// answers.
 func (s *service) MemberList(context.Context, *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	header := s.header(0)
 	return &pb.MemberListResponse{

@@ -1,25 +1,26 @@
-// Package etcdapi serves the etcd v3 gRPC API over a replica: what Kubernetes
-// asks of etcd, and what etcdctl and etcd's benchmark need. It keeps no state
-// of its own, and answers codes.Unimplemented to everything else: auth,
-// membership changes, downgrades, backups, nested transactions.
+// Package etcdapi serves the etcd v3 gRPC API over a replica: the part that Kubernetes,
+// etcdctl and etcd's benchmark need. It keeps no state of its own, and answers
+// codes.Unimplemented to the rest: auth, membership changes, downgrades, backups, nested
+// transactions.
 //
-// Semantics, limits and errors follow etcd 3.7's server/etcdserver/api/v3rpc.
-// Where it is known to differ:
+// Semantics, limits and errors follow etcd 3.7's server/etcdserver/api/v3rpc. These
+// differences are known:
 //
 //   - A transaction that puts a key which it also deletes by a range without
 //     an end is refused as a duplicate; etcd overlooks it.
 //   - Within one revision, a watch gives events in the order of their keys.
-//   - Sorting by anything but the key, without an order and with a limit, sorts
-//     all before it cuts; etcd cuts first, and RangeStream sorts each chunk for
+//   - A sort by anything but the key, without an order and with a limit, sorts all
+//     keys before it cuts. etcd cuts first; its RangeStream sorts each chunk by
 //     itself, so that keys come twice.
-//   - Progress that is asked for while a watcher catches up is answered when it
-//     has; etcd forgets the question. A watcher that compaction cancelled does
-//     not keep its stream from progress; in etcd it does.
-//   - The header of a watch's events has the revision of the last of them, also
-//     while the watcher catches up; etcd has the newest there.
-//   - An idle watcher is told of progress every minute; in etcd every ten, by
-//     default, which is more than the five of Kubernetes' compaction.
-//   - Compaction to revision 0 is refused as compacted, also at first.
+//   - A request for progress while a watcher catches up is answered once the watcher
+//     has caught up; etcd forgets the request. A watcher that compaction cancelled
+//     does not keep its stream from progress; in etcd it does.
+//   - The header of a watch's events has the revision of the last of these events,
+//     also while the watcher catches up; etcd's has the newest revision then.
+//   - An idle watcher is told of progress every minute; in etcd every ten minutes by
+//     default, which is longer than Kubernetes' compaction interval of five.
+//   - Compaction to revision 0 is refused as compacted, even before the first
+//     compaction.
 package etcdapi
 
 import (
@@ -43,14 +44,15 @@ import (
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
-// Version is the etcd version whose behaviour is served, and what Status
-// reports. Kubernetes wants 3.5.13 or later before it asks for progress.
+// Version is the etcd version whose behaviour is served, and that Status reports. Kubernetes
+// asks for progress only if it is 3.5.13 or later.
 const Version = "3.7.3"
 
 // The limits of etcd's default configuration.
 const (
 	maxRequestBytes = 3 << 19 // 1.5 MiB
-	// etcd reads somewhat longer messages, to be able to refuse them by name.
+	// As in etcd, somewhat longer messages are read, so that they can be refused with
+	// the proper error.
 	maxRecvBytes = maxRequestBytes + 512<<10
 )
 
@@ -59,20 +61,20 @@ type Config struct {
 	Replica *replica.Replica
 	Logger  *slog.Logger
 
-	// SessionReads answers reads from the local state: never older than what
-	// this server has acknowledged or shown, perhaps older than what others
-	// have. Without it every read that does not ask to be serializable is
-	// linearizable.
+	// SessionReads answers reads from the local state, which is never older than what
+	// this server has acknowledged or shown, but perhaps older than other servers'
+	// states. If it is not set, reads are linearizable unless they ask to be
+	// serializable.
 	SessionReads bool
-	// ProgressInterval is how often an idle watcher that asked for it is told
-	// how far it has got; 0 for a minute. Progress is told from the local state
-	// and asks the journal nothing. A watcher that had events waits up to twice
-	// as long. Kubernetes compacts every 5 minutes what is 5 minutes old: the
-	// revision told last must be younger, or its caches cannot be checked.
+	// ProgressInterval is how often an idle watcher that asked for it is told of
+	// progress; 0 for a minute. Progress comes from the local state, without a question
+	// to the journal. After events, a watcher waits up to twice as long. Every 5
+	// minutes Kubernetes compacts history that is 5 minutes old: the last revision that
+	// it was told must be younger, or it cannot check its caches.
 	ProgressInterval time.Duration
-	// ClientURLs is where MemberList says that clients find this server.
+	// ClientURLs are the addresses of this server that MemberList returns.
 	ClientURLs []string
-	// Size, if set, is asked for the size of the stored state, in bytes.
+	// Size, if set, returns the size of the stored state, in bytes.
 	Size func() int64
 }
 
@@ -106,17 +108,16 @@ func New(cfg Config) *Server {
 // stopGrace is how long calls in flight have once a server is asked to stop.
 const stopGrace = 5 * time.Second
 
-// Serve answers the clients of lis until ctx ends, then lets calls in flight
-// finish, and returns nil. It answers nobody before the replica has reached
-// the tail of its journal, and ends with replica.ErrStopped when the replica
-// does. It may run for several listeners at once, and closes lis when it
-// returns.
+// Serve answers the clients of lis until ctx ends. Then it lets calls in flight finish, and
+// returns nil. It answers no call before the replica has reached the tail of its journal.
+// When the replica ends, Serve returns replica.ErrStopped. It may run for several listeners
+// at once, and closes lis when it returns.
 func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	return s.serve(ctx, lis, nil)
 }
 
-// ServeTLS is Serve for clients that speak TLS as cfg asks; to know clients by
-// their certificates, cfg has ClientCAs and ClientAuth.
+// ServeTLS is Serve with TLS. To know clients by their certificates, set ClientCAs and
+// ClientAuth in cfg.
 func (s *Server) ServeTLS(ctx context.Context, lis net.Listener, cfg *tls.Config) error {
 	return s.serve(ctx, lis, credentials.NewTLS(cfg))
 }
@@ -166,13 +167,13 @@ func (s *Server) register(to grpc.ServiceRegistrar, stop <-chan struct{}) {
 	pb.RegisterClusterServer(to, sv)
 }
 
-// streamWorkers is how many goroutines wait for calls, with stacks that have
-// grown to what a call needs. More calls than that get a goroutine of their own.
+// streamWorkers is how many goroutines wait for calls, with stacks that have grown to the
+// size that a call needs. Further calls each get a new goroutine.
 const streamWorkers = 512
 
-// serverOptions are etcd's limits, and what makes many small calls cheap: the
-// windows are fixed, which spares the pings that grpc measures them with, and
-// idle connections hold no write buffer.
+// serverOptions returns etcd's limits, and options that make many small calls cheap: the flow
+// control windows are fixed, which saves grpc's pings to measure them, and idle connections
+// hold no write buffer.
 func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.NewCodec()),
@@ -191,7 +192,7 @@ func serverOptions(creds credentials.TransportCredentials) []grpc.ServerOption {
 	return opts
 }
 
-// service is what register registers: it knows when to stop.
+// service is the Server as register registers it, with the channel that stops its streams.
 type service struct {
 	*Server
 	stop <-chan struct{}
@@ -202,12 +203,12 @@ type service struct {
 	pb.UnimplementedClusterServer
 }
 
-// head is the header of a response that package wire writes.
+// head returns the header of a response that package wire writes.
 func (s *Server) head(rev mvcc.Revision) wire.Header {
 	return wire.Header{Cluster: s.clusterID, Member: s.memberID, Revision: rev}
 }
 
-// header is the header of all other responses.
+// header returns the header of all other responses.
 func (s *Server) header(rev mvcc.Revision) *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: s.clusterID, MemberId: s.memberID, Revision: int64(rev), RaftTerm: 1}
 }

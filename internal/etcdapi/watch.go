@@ -15,25 +15,24 @@ import (
 	"github.com/xbernetes/xbernetes/internal/replica"
 )
 
-// How much is read, matched and sent at once.
+// How much is read, matched and sent in one step.
 const (
 	pageBytes   = 1 << 20 // of events, over all watchers
 	pageChanges = 10_000  // looked at for watchers that catch up
 )
 
-// etcd's words for why a watch cannot be made.
+// etcd's reasons why a watch cannot be made.
 const (
 	reasonEmptyRange  = "mvcc: watcher range is empty"
 	reasonDuplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 )
 
-// noWatch is the watch ID of a response that concerns no watcher, or all.
+// noWatch is the watch ID of a response that concerns no single watcher.
 const noWatch = -1
 
-// watchStream is one Watch call. Everything that is sent, is sent by the one
-// goroutine that runs its loop, and so nothing can overtake anything. Nothing
-// is queued for a slow client but what its loop is sending: the rest stays in
-// the state's history, and is read when its turn comes.
+// watchStream is one Watch call. One goroutine, its loop, sends all responses, so that none
+// can overtake another. For a slow client only the response that the loop is sending is
+// held: later events stay in the state's history until the loop reads them.
 type watchStream struct {
 	*service
 	stream pb.Watch_WatchServer
@@ -44,8 +43,8 @@ type watchStream struct {
 	furthest mvcc.Revision         // the latest start that any watcher asked for
 	follows  map[mvcc.KeyRange]int // how many watchers a range of the feed has
 
-	// live watchers have been given all up to seen; those behind are given
-	// history, a page at a time, until they have too.
+	// live watchers have all events up to seen. The watchers in behind get history, a
+	// page at a time, until they have all events too.
 	live, behind watchSet
 	seen         mvcc.Revision
 
@@ -67,7 +66,7 @@ func (s *service) Watch(stream pb.Watch_WatchServer) error {
 	defer ws.close()
 	requests := make(chan *pb.WatchRequest)
 	received := make(chan error, 1)
-	// The receiver ends with the stream, which ends when this call returns.
+	// The receiver's goroutine ends with the stream, and the stream with this call.
 	go func() { received <- receive(stream, requests) }()
 	return ws.run(requests, received)
 }
@@ -101,8 +100,8 @@ func (ws *watchStream) close() {
 	}
 }
 
-// run answers requests, sends events, and catches up those behind, fairly, one
-// piece of work at a time.
+// run answers requests, sends events, and lets watchers catch up, in turn, one step of each
+// at a time.
 func (ws *watchStream) run(requests <-chan *pb.WatchRequest, received <-chan error) error {
 	always := make(chan struct{}) // a default case that takes its fair turn
 	close(always)
@@ -159,8 +158,8 @@ func (ws *watchStream) request(r *pb.WatchRequest) error {
 	return nil
 }
 
-// advance gives the live watchers everything up to the newest state, which it
-// returns. The state is not kept: an idle stream would hold on to old history.
+// advance sends the live watchers all events up to the newest state, and returns that state.
+// The stream does not keep it, because an idle stream would then hold old history.
 func (ws *watchStream) advance() (*mvcc.View, error) {
 	view, first, last := ws.feed.Take()
 	if first == 0 {
@@ -188,8 +187,8 @@ func (ws *watchStream) advance() (*mvcc.View, error) {
 	return view, nil
 }
 
-// overtaken cancels the live watchers whose next revision was compacted while
-// the client was slow. What each of them lacks is not known: none is complete.
+// overtaken cancels the live watchers whose next revision was compacted while the client was
+// slow. Any of them may lack events.
 func (ws *watchStream) overtaken(compacted mvcc.Revision) error {
 	for _, w := range ws.live.all() {
 		if max(w.next, ws.seen+1) < compacted {
@@ -201,7 +200,8 @@ func (ws *watchStream) overtaken(compacted mvcc.Revision) error {
 	return nil
 }
 
-// catchUp gives those behind one page of history; who has it all goes live.
+// catchUp sends the watchers in behind one page of history. A watcher that has all of it
+// becomes live.
 func (ws *watchStream) catchUp() error {
 	view, err := ws.advance()
 	if err != nil {
@@ -248,9 +248,9 @@ func (ws *watchStream) catchUp() error {
 	return nil
 }
 
-// withoutPrev is the changes at the compacted revision, the first, without what
-// was before them: in etcd it went with the compaction, and the API server
-// takes the lack of it as the sign that its watch begins too late.
+// withoutPrev returns changes without the previous values of those at the compacted revision,
+// which come first. In etcd compaction removes these values, and the API server concludes
+// from the lack of one that its watch begins too late.
 func withoutPrev(changes []mvcc.Change, compacted mvcc.Revision) []mvcc.Change {
 	n := 0
 	for n < len(changes) && changes[n].KV.Mod == compacted {
@@ -263,9 +263,9 @@ func withoutPrev(changes []mvcc.Change, compacted mvcc.Revision) []mvcc.Change {
 	return first
 }
 
-// deliver sends the watchers of set their share of changes, from the first on,
-// one response each. It stops at the end of a revision when a page is full,
-// after at most about limit changes, and returns how many it covered.
+// deliver sends each watcher of set its part of changes, from the first on, in one response.
+// It stops at the end of a revision once a page is full, after about limit changes at most,
+// and returns how many changes it covered.
 func (ws *watchStream) deliver(set *watchSet, changes []mvcc.Change, limit int) (n int, err error) {
 	ws.touched = ws.touched[:0]
 	size := 0
@@ -295,8 +295,8 @@ func (ws *watchStream) deliver(set *watchSet, changes []mvcc.Change, limit int) 
 	return n, err
 }
 
-// create makes a watcher, and says so. The range is followed before the state
-// is looked at, so that no change falls between the two.
+// create makes a watcher, and answers its request. It follows the range before it reads the
+// state, so that no change is missed between the two.
 func (ws *watchStream) create(r *pb.WatchCreateRequest) error {
 	w := newWatcher(r)
 	reason := ""
@@ -408,9 +408,9 @@ func (ws *watchStream) cancelCompacted(w *watcher, compacted mvcc.Revision) erro
 	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(0), WatchId: w.id, Canceled: true, CompactRevision: int64(compacted)})
 }
 
-// sendProgress answers a request for progress: everything up to the revision
-// has been sent. Nobody is behind. A watcher that waits for a revision yet to
-// come could not resume from this one; then, as in etcd, there is no answer.
+// sendProgress answers a request for progress: all events up to the revision have been sent.
+// No watcher may be behind. If a watcher waits for a revision in the future, which could not
+// resume from this one, there is no answer, as in etcd.
 func (ws *watchStream) sendProgress() error {
 	ws.asked = false
 	view, err := ws.advance()
@@ -427,8 +427,8 @@ func (ws *watchStream) sendProgress() error {
 	return ws.stream.Send(&pb.WatchResponse{Header: ws.header(view.Revision()), WatchId: noWatch})
 }
 
-// tick tells each watcher that wants it, and was sent nothing since the last
-// tick, how far it has got.
+// tick sends progress to each watcher that asked for it and was sent nothing since the last
+// tick.
 func (ws *watchStream) tick() error {
 	view, err := ws.advance()
 	if err != nil {
@@ -445,8 +445,8 @@ func (ws *watchStream) tick() error {
 	return nil
 }
 
-// sendEvents sends a watcher its batch. A batch ends where a revision ends;
-// only a watcher that asked for fragments gets it in parts.
+// sendEvents sends a watcher a batch of events, which ends at the end of a revision. A watcher
+// that asked for fragments gets a large batch in parts.
 func (ws *watchStream) sendEvents(w *watcher) error {
 	w.quiet = false
 	rev := w.batch[len(w.batch)-1].KV.Mod

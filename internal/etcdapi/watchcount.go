@@ -2,7 +2,7 @@ package etcdapi
 
 import "sync/atomic"
 
-// Watches is how many watches a server has, and what it has sent them.
+// Watches counts the watches of a server, and the events sent to them.
 type Watches struct {
 	Streams  int64 // open Watch calls
 	Watchers int64 // of all streams
@@ -17,7 +17,7 @@ type watchCounts struct {
 	events                    atomic.Uint64
 }
 
-// Watches returns how many watches there are now.
+// Watches returns the counts of the server's watches.
 func (s *Server) Watches() Watches {
 	w := &s.watches
 	return Watches{Streams: w.streams.Load(), Watchers: w.watchers.Load(), Behind: w.behind.Load(), Events: w.events.Load()}

@@ -34,14 +34,14 @@ func (w *watcher) wants(c *mvcc.Change) bool {
 	return !w.noDelete
 }
 
-// watchSet finds the watchers of a key, also where hundreds watch: a key costs
-// one map look-up, and a walk over little more than the ranges that hold it.
+// watchSet finds the watchers of a key, fast even among hundreds: a key costs one map look-up,
+// and a walk over little more than the ranges that hold it.
 type watchSet struct {
 	size   int
 	single map[string][]*watcher
 	ranges []watchedRange // ordered by key, then end
-	// reach is, for each of ranges, the furthest end of it and those before;
-	// nil if ranges changed since it was made.
+	// reach has, for each of ranges, the furthest end among it and the ranges before it;
+	// nil if ranges has changed since.
 	reach []string
 }
 
@@ -127,8 +127,8 @@ func (s *watchSet) find(key string, yield func(*watcher)) {
 	if s.reach == nil {
 		s.measure()
 	}
-	// Ranges from i on begin past key; below, none before one whose reach ends
-	// at or before key can hold it.
+	// The ranges from i on begin past key. Below i, once a reach ends at or before
+	// key, no earlier range can hold it.
 	i := sort.Search(len(s.ranges), func(i int) bool { return s.ranges[i].r.Key > key })
 	for i--; i >= 0 && (s.reach[i] == mvcc.FromKey || key < s.reach[i]); i-- {
 		if s.ranges[i].r.Contains(key) {

@@ -7,27 +7,28 @@ import (
 	"sync/atomic"
 )
 
-// Change is one key changed at one revision.
+// Change is a change of one key at one revision.
 type Change struct {
 	KV   *KV
 	Prev *KV // the live version before it; nil if the change created the key
 }
 
-// history is the changes that can still be read, and what compaction left to do.
+// history holds the changes that can still be read, and those that compaction has left to
+// prune.
 type history struct {
 	compacted Revision // the oldest revision that can be read; 0: all
-	// Ordered by revision, then key. Invariant: all changes at or above compacted;
-	// below it only those that Prune has not come to.
+	// Ordered by revision, then key. Invariant: it has all changes at or above
+	// compacted, and below that only changes that Prune has not reached.
 	log []Change
-	// What compaction took out of the log, and prune has yet to look at: changes
-	// below the revision pruned.
+	// The changes below the revision pruned that compaction took out of the log, and
+	// that Prune has still to handle.
 	toPrune []Change
 	pruned  *atomic.Int64 // shared with views, see there. Invariant: at most compacted
 }
 
 func newHistory() history { return history{pruned: new(atomic.Int64)} }
 
-// add logs a change, in whatever order within its revision: see end.
+// add logs a change. Changes of one revision may come in any order; end sorts them.
 func (h *history) add(kv, prev *KV) {
 	if !prev.Live() {
 		prev = nil
@@ -35,8 +36,8 @@ func (h *history) add(kv, prev *KV) {
 	h.log = append(h.log, Change{KV: kv, Prev: prev})
 }
 
-// end closes a revision whose changes are logged from index first on. It says
-// whether there are any.
+// end closes a revision whose changes are logged from index first on. It returns whether
+// there are any.
 func (h *history) end(first int) bool {
 	changes := h.log[first:]
 	if len(changes) > 1 {
@@ -50,7 +51,7 @@ func sortChanges(c []Change) {
 	slices.SortFunc(c, func(a, b Change) int { return strings.Compare(a.KV.Key, b.KV.Key) })
 }
 
-// compact gives up what is below rev, in a state at the revision now.
+// compact gives up the changes below rev, in a state at the revision now.
 func (h *history) compact(rev, now Revision) error {
 	switch {
 	case rev <= h.compacted:
@@ -79,8 +80,7 @@ func (h *history) next(limit int) []Change {
 	return out
 }
 
-// cut takes what is below the compacted revision out of the log, and sets it aside
-// to be pruned.
+// cut moves the changes below the compacted revision from the log to those to be pruned.
 func (h *history) cut() {
 	n := sort.Search(len(h.log), func(i int) bool { return h.log[i].KV.Mod >= h.compacted })
 	h.toPrune = h.log[:n:n]

@@ -8,9 +8,9 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc/wire"
 )
 
-// leases are those that are granted and not revoked, by id, at most MaxLeases.
-// Invariant: a live key that names a lease is among the keys of that lease, which
-// is here, and no other key is.
+// leases are the granted leases that were not revoked, by ID, at most MaxLeases of them.
+// Invariant: the keys of a lease are the live keys that name it, and every lease that a live
+// key names is here.
 type leases map[LeaseID]*lease
 
 type lease struct {
@@ -19,7 +19,7 @@ type lease struct {
 	keys  map[string]struct{}
 }
 
-// grant makes a lease. 0 is what keys without a lease hold, so it cannot be one.
+// grant makes a lease. The ID must not be 0, which stands for no lease in a key.
 func (ls leases) grant(id LeaseID, ttl int64, slot journal.Slot) error {
 	switch {
 	case id == 0:
@@ -45,7 +45,7 @@ func (ls leases) renew(id LeaseID, slot journal.Slot) (ttl int64, err error) {
 	return l.ttl, nil
 }
 
-// drop takes a lease out, and returns its keys, sorted.
+// drop removes a lease, and returns its keys, sorted.
 func (ls leases) drop(id LeaseID) (keys []string, err error) {
 	l := ls[id]
 	if l == nil {
@@ -55,8 +55,7 @@ func (ls leases) drop(id LeaseID) (keys []string, err error) {
 	return sortedKeys(l.keys), nil
 }
 
-// move takes the key of kv from the lease that it was on, if prev is a value, to
-// the one that it is on now.
+// move moves the key of kv from the lease of prev, if prev is a value, to the lease of kv.
 func (ls leases) move(kv, prev *KV) {
 	if prev.Live() && prev.Lease != 0 && prev.Lease != kv.Lease {
 		if l := ls[prev.Lease]; l != nil {
@@ -68,7 +67,7 @@ func (ls leases) move(kv, prev *KV) {
 	}
 }
 
-// attach puts key on the lease.
+// attach adds key to the lease.
 func (l *lease) attach(key string) {
 	if l.keys == nil {
 		l.keys = map[string]struct{}{}
@@ -85,7 +84,7 @@ func sortedKeys(m map[string]struct{}) []string {
 	return keys
 }
 
-// leaseRow is a lease as a snapshot holds it: without its keys, which name it.
+// leaseRow is a lease in a snapshot. Its keys are left out, because each names its lease.
 type leaseRow struct {
 	id    LeaseID
 	ttl   int64
@@ -114,8 +113,8 @@ func writeLeases(w *wire.Writer, rows []leaseRow) {
 	}
 }
 
-// read puts in what writeLeases wrote of a state at slot. r fails if no state can
-// have such leases.
+// read reads what writeLeases wrote of a state at slot. r fails if no state can have such
+// leases.
 func (ls leases) read(r *wire.Reader, slot journal.Slot) {
 	var last LeaseID
 	for i := range r.Count(minLease, MaxLeases) {

@@ -1,21 +1,21 @@
-// Package mvcc is the state machine: applying the records of slots 1..n, in
-// order, gives keys with their history, leases and writers, and the outcome
-// of every request. It never looks at a clock, draws a random number, does
-// I/O or starts a goroutine: two replicas at one slot hold the same state.
+// Package mvcc is the state machine: applying the records of slots 1..n, in order, gives keys
+// with their history, leases and writers, and the outcome of every request. It never reads a
+// clock, draws a random number, does I/O or starts a goroutine, so that two replicas at the
+// same slot have the same state.
 //
 // The semantics follow etcd's server/etcdserver/txn and storage/mvcc, version
 // 3.7, with these differences, none of which Kubernetes can see:
 //
-//   - The changes of one revision are in the order of their keys, not of the
-//     operations that made them.
-//   - The value before a change is known for every change that can be read,
-//     also for one made at the compacted revision.
-//   - A put and a delete from a key on (End "\x00") in one transaction are a
-//     duplicate key; etcd overlooks that they overlap.
-//   - A sort target without an order sorts all there is, then cuts; etcd cuts
-//     one past the limit, then sorts.
-//   - A read of a negative revision reads the newest in a transaction too, and
-//     compaction at 0 or below is always ErrCompacted.
+//   - The changes of one revision are in the order of their keys, not in the order
+//     of the operations that made them.
+//   - The previous value is known for every change that can be read, even for a
+//     change at the compacted revision.
+//   - A put and a delete from a key on (End "\x00") that overlap in one transaction
+//     are a duplicate key; etcd overlooks that.
+//   - With a sort target but no order, all keys are sorted and then cut at the limit;
+//     etcd cuts one past the limit, then sorts.
+//   - A read of a negative revision reads the newest revision, in a transaction too,
+//     and compaction at 0 or below is always ErrCompacted.
 package mvcc
 
 import (
@@ -25,11 +25,11 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc/keys"
 )
 
-// What the state and the keys below it have in common.
+// The types that the state shares with package keys.
 type (
 	// Revision counts the successful mutating requests, from 1 in a new state.
 	Revision = keys.Revision
-	// LeaseID names a lease. It is drawn by the proposer, never by the state.
+	// LeaseID names a lease. The proposer draws it, never the state.
 	LeaseID = keys.LeaseID
 	// KeyRange is a set of keys as etcd writes it.
 	KeyRange = keys.Range
@@ -43,13 +43,13 @@ const FromKey = keys.FromKey
 // WriterID names one process that proposes records, for one run of it.
 type WriterID uint64
 
-// BatchNumber counts the batches of one writer, from 1. One without requests, which
-// only fills a slot, has 0.
+// BatchNumber counts the batches of one writer, from 1. A batch without requests, which only
+// fills a slot, has 0.
 type BatchNumber uint64
 
-// The closed set of errors that a request can end with. Each is the outcome
-// of the request on every replica, and changes nothing. Package etcdapi maps
-// them to etcd's own.
+// The closed set of errors that a request can end with. Such an error is the request's
+// outcome on every replica, and the request then changes nothing. Package etcdapi maps these
+// errors to etcd's.
 var (
 	ErrCompacted        = errors.New("required revision has been compacted")
 	ErrFutureRevision   = errors.New("required revision is a future revision")
@@ -61,15 +61,15 @@ var (
 	ErrKeyNotFound      = errors.New("key not found")
 )
 
-// MaxLeaseTTL is the longest time to live that a lease is granted, in seconds;
-// it is etcd's, and fits in a time.Duration.
+// MaxLeaseTTL is the longest time to live of a lease, in seconds. It is etcd's, and fits in a
+// time.Duration.
 const MaxLeaseTTL = 9_000_000_000
 
-// MaxLeases is how many leases there are at once at most, so that the part of a
-// snapshot that holds them has a bound.
+// MaxLeases is how many leases may exist at once. It bounds the part of a snapshot that holds
+// them.
 const MaxLeases = 1 << 20
 
-// CompareTarget is what a Compare looks at.
+// CompareTarget is the field of a key that a Compare compares.
 type CompareTarget uint8
 
 // The targets of a Compare; the numbers are etcd's.
@@ -92,8 +92,8 @@ const (
 	NotEqual
 )
 
-// Compare holds if every key of Range stands in Result to the value given; a
-// key that is absent counts as all zeros.
+// Compare holds if the target of every key of Range has the relation Result to the given
+// value. The fields of a missing key are zero.
 type Compare struct {
 	Range  KeyRange
 	Target CompareTarget
@@ -112,8 +112,8 @@ const (
 	OpDelete
 )
 
-// Op is one operation of a transaction. The fields below Range belong to the
-// kind that their comment names and are zero for the others.
+// Op is one operation of a transaction. Each field below Range belongs to the kind that its
+// comment names, and is zero for other kinds.
 type Op struct {
 	Kind  OpKind
 	Range KeyRange
@@ -137,14 +137,14 @@ const (
 	LeaseGrant
 	LeaseRevoke
 	LeaseRenew
-	// LeaseExpire revokes a lease if it was granted or last renewed in the slot
-	// Since: a renewal that reached the journal first wins, as does the grant of
-	// another lease under the same ID, and that is no error.
+	// LeaseExpire revokes a lease if it was granted or last renewed in the slot Since.
+	// If a renewal, or a new lease with the same ID, reached the journal first, the
+	// lease stays, and that is no error.
 	LeaseExpire
 )
 
-// Request is what a client asked for: one transaction or one control request,
-// with one outcome. Once proposed it is never changed.
+// Request is one transaction or one control request of a client, with one outcome. It does
+// not change once it is proposed.
 type Request struct {
 	Kind RequestKind
 
@@ -189,7 +189,7 @@ type OpResult struct {
 	Deleted int64      // delete: how many keys went
 }
 
-// Batch is what one record carries: requests that one writer proposed together.
+// Batch holds the requests of one record, which one writer proposed together.
 type Batch struct {
 	From     journal.ID // the journal that the record came from
 	Writer   WriterID

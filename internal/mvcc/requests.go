@@ -9,15 +9,15 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc/wire"
 )
 
-// The wire form of requests: what the body of a batch record holds. A key that
-// equals the last one written in the same request is one byte.
+// This file has the wire form of requests, which is the body of a batch's record. A key that
+// equals the last key of the same request takes one byte.
 // docs/journal-format.md gives it byte by byte.
 
-// ErrMalformed: bytes that are no batch, or no snapshot. A record that holds
-// them is void.
+// ErrMalformed says that bytes are not a batch, or not a snapshot. A record with such bytes is
+// void.
 var ErrMalformed = errors.New("malformed")
 
-// The shortest of each thing, in bytes.
+// The least lengths of wire forms, in bytes.
 const (
 	minRequest = 2 // a kind and a revision
 	minCompare = 5 // target, result, key, end, what to compare with
@@ -27,9 +27,8 @@ const (
 // MaxBatchRequests bounds the requests of one batch.
 const MaxBatchRequests = 1 << 16
 
-// MaxBatchWeight bounds the weight of the requests of one batch together. It is
-// what keeps a few bytes from standing for much memory: a batch that weighs more
-// is malformed.
+// MaxBatchWeight bounds the weight of the requests of one batch together. A heavier batch is
+// malformed, so that few bytes cannot stand for much memory.
 const MaxBatchWeight = 4 << 20
 
 // The weight of requests, compares and operations, without their keys, range ends and
@@ -41,8 +40,8 @@ const (
 	opWeight      = 96
 )
 
-// Weight is what the request adds to the weight of a batch. A key counts each
-// time that it is named, also where the wire form has it once.
+// Weight returns what the request adds to the weight of a batch. A key counts each time that
+// it is named, even if the wire form has it once.
 func (r *Request) Weight() int {
 	n := requestWeight
 	for i := range r.Compares {
@@ -73,9 +72,8 @@ func AppendRequests(dst []byte, requests []*Request) []byte {
 	return dst
 }
 
-// ParseRequests decodes what AppendRequests wrote. What it returns shares no
-// memory with b, and takes at most 3 times MaxBatchWeight, whatever b holds. The
-// error wraps ErrMalformed.
+// ParseRequests decodes the output of AppendRequests. Its result shares no memory with b, and
+// takes at most 3 times MaxBatchWeight, whatever b holds. The error wraps ErrMalformed.
 func ParseRequests(b []byte) ([]Request, error) {
 	r := requestReader{Reader: wire.Reader{B: b}, room: MaxBatchWeight}
 	n := r.Uvarint()
@@ -102,7 +100,7 @@ type requestWriter struct {
 	lastKey string // that was written in this request
 }
 
-// key writes 0 for the key last written, otherwise its length + 1 and itself.
+// key writes 0 if k is the key last written, otherwise the length + 1 and the key.
 func (w *requestWriter) key(s string) {
 	if s == w.lastKey && s != "" {
 		w.Byte(0)
@@ -193,7 +191,7 @@ type requestReader struct {
 	room    int    // what more requests may weigh. Invariant: at least 0
 }
 
-// weigh takes n from the room there is; it fails if that is not enough.
+// weigh takes n from the weight that is left; it fails if too little is left.
 func (r *requestReader) weigh(n int) bool {
 	if n > r.room {
 		r.Fail()
@@ -216,8 +214,8 @@ func (r *requestReader) keyRange() KeyRange {
 	return KeyRange{Key: k, End: r.Text()}
 }
 
-// weighed reads a length of things of at least size bytes each, and weighs them
-// before room is made for them.
+// weighed reads the length of a list whose items have at least size bytes each. It weighs the
+// items before memory is allocated for them.
 func (r *requestReader) weighed(size, weight int) int {
 	n := r.Count(size, r.room/weight)
 	if !r.weigh(n * weight) {

@@ -9,16 +9,16 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc/wire"
 )
 
-// Frozen is a state at one slot, with all that a snapshot holds. It is
-// immutable, but for history that Prune takes from under it: see Parts.
+// Frozen is a state at one slot, with all that a snapshot holds. It is immutable, except that
+// Prune may remove history from it: see Parts.
 type Frozen struct {
 	View    *View
 	leases  []leaseRow  // by ascending id
 	writers []writerRow // by ascending id
 }
 
-// Freeze takes the state as it stands, in time that grows with the leases and
-// writers but not with the keys.
+// Freeze returns the present state. The time grows with the leases and writers, but not with
+// the keys.
 func (s *State) Freeze() *Frozen {
 	return &Frozen{View: s.View(), leases: s.leases.rows(), writers: s.writers.rows()}
 }
@@ -27,28 +27,27 @@ func (s *State) Freeze() *Frozen {
 // It is part of the canonical encoding.
 const PartSize = 4 << 20
 
-// The limits of a snapshot: no state makes more, so that a reader need not make room
-// for one that claims more.
+// The limits of a snapshot. No state makes a larger one, so a reader refuses one that claims
+// to be larger.
 const (
-	// MaxFirstPart is the length of the first part, in bytes: that of MaxLeases
-	// and maxWriters, none of which is longer than its row.
+	// MaxFirstPart is the greatest length of the first part, in bytes: that of
+	// MaxLeases and maxWriters rows.
 	MaxFirstPart = 32 << 20
-	// MaxPart is the length of any other part, in bytes: one that is about to be
-	// closed, and one version more, which a batch had room for.
+	// MaxPart is the greatest length of any other part, in bytes: a part that is just
+	// short of PartSize, and one more version, which fitted in a batch.
 	MaxPart = PartSize + MaxBatchWeight + 1<<10
 )
 
-// MaxParts is how many parts the state at a slot has at most: what is put into
-// it came in batches.
+// MaxParts returns how many parts the state at a slot can have, because all its versions came
+// in batches.
 func MaxParts(slot journal.Slot) uint64 { return uint64(min(slot, 1<<60)) + 2 }
 
-// Parts encodes the state canonically: two states are equal if and only if
-// their parts are. It calls yield with one part after the other; the first
-// holds the leases and writers, each other one keys with their histories, in
-// order; a history may go on in the next part. The slice is only good until yield
-// returns. The error is that of yield, or ErrCompacted if the state was compacted and
-// pruned since it was frozen: then the parts are worthless, and the state must be
-// frozen anew.
+// Parts encodes the state canonically: two states are equal if and only if their parts are.
+// It calls yield with one part after the other. The first part holds the leases and writers;
+// the others hold keys with their histories, in order, and a history may go on in the next
+// part. The slice is valid only until yield returns. The error is that of yield, or
+// ErrCompacted if the state was compacted and pruned since it was frozen: then the parts are
+// useless, and the state must be frozen anew.
 func (f *Frozen) Parts(yield func(part []byte) error) error {
 	if err := yield(f.firstPart()); err != nil {
 		return err
@@ -79,7 +78,7 @@ func (f *Frozen) Parts(yield func(part []byte) error) error {
 	return flush()
 }
 
-// firstPart returns what is not keys.
+// firstPart returns the part with all but the keys.
 func (f *Frozen) firstPart() []byte {
 	w := wire.Writer{}
 	w.Uvarint(uint64(f.View.slot))
@@ -102,8 +101,8 @@ func since(kv *KV, compact Revision, dst []*KV) []*KV {
 	return dst
 }
 
-// writeVersions writes versions of one key, newest first, up to the one that fills
-// the part. It returns the others.
+// writeVersions writes versions of one key, newest first, until the part is full. It returns
+// the remaining versions.
 func writeVersions(w *wire.Writer, versions []*KV) (rest []*KV) {
 	w.Text(versions[0].Key)
 	for rest = versions; len(rest) > 0 && (len(w.B) < PartSize || len(rest) == len(versions)); rest = rest[1:] {
@@ -120,15 +119,15 @@ func writeVersions(w *wire.Writer, versions []*KV) (rest []*KV) {
 	return rest
 }
 
-// Part is a decoded part of a snapshot, other than the first: the newest
-// versions of some keys, in order, with their histories.
+// Part is a decoded part of a snapshot, but not the first: the newest versions of some keys,
+// in order, with their histories.
 type Part struct {
 	heads []*KV
 	last  *KV // the oldest version of the last key
 }
 
-// ParsePart decodes a part other than the first. Parts may be decoded at the
-// same time. The error wraps ErrMalformed.
+// ParsePart decodes a part other than the first. Several parts may be decoded at the same
+// time. The error wraps ErrMalformed.
 func ParsePart(b []byte) (Part, error) {
 	r := wire.Reader{B: b}
 	var p Part
@@ -171,8 +170,8 @@ func readVersions(r *wire.Reader) (head, last *KV) {
 	}
 }
 
-// join gives the last key of each part the versions that the next part begins
-// with, if they are its own.
+// join appends to the last key of each part the versions at the beginning of the next part,
+// if these are versions of that key.
 func join(parts []Part) error {
 	last := (*KV)(nil)
 	for i := range parts {
@@ -191,7 +190,7 @@ func join(parts []Part) error {
 	return nil
 }
 
-// sound says whether the numbers of a version agree with each other.
+// sound says whether the numbers of a version are consistent.
 func sound(kv *KV) bool {
 	if !kv.Live() {
 		return kv.Version == 0 && kv.Mod > 1
@@ -211,9 +210,9 @@ func follows(kv, older *KV) bool {
 	}
 }
 
-// Thaw builds the state from the first part of a snapshot and the others,
-// decoded, in order, which it takes over. The error wraps ErrMalformed: the
-// parts are of no state that there could be, or one is missing.
+// Thaw builds the state from the first part of a snapshot and the other parts, decoded and in
+// order. The caller must not use those any more. The error wraps ErrMalformed: no state has
+// such parts, or a part is missing.
 func Thaw(first []byte, parts []Part) (*State, error) {
 	s := New()
 	r := wire.Reader{B: first}
@@ -245,7 +244,7 @@ func Thaw(first []byte, parts []Part) (*State, error) {
 	return s, nil
 }
 
-// readFirstPart reads what is not keys.
+// readFirstPart reads the part that firstPart returned.
 func (s *State) readFirstPart(r *wire.Reader) {
 	s.slot = journal.Slot(r.Uvarint())
 	s.rev, s.history.compacted = Revision(r.Varint()), Revision(r.Varint())
@@ -257,8 +256,8 @@ func (s *State) readFirstPart(r *wire.Reader) {
 	s.writers.read(r, s.slot)
 }
 
-// restore puts one key back with its history, into the log and its lease too.
-// It says whether a state can have such a history.
+// restore puts a key with its history into the tree, the log and its lease. It returns whether
+// a state can have such a history.
 func (s *State) restore(head *KV) bool {
 	if head.Mod > s.rev {
 		return false

@@ -7,8 +7,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc/keys"
 )
 
-// State is what applying slots 1..n gives. It has one user at a time; View
-// hands out frozen copies for everybody else.
+// State is the result of applying slots 1..n. Only one goroutine at a time may use it; View
+// returns frozen copies for others.
 type State struct {
 	slot    journal.Slot // the last applied
 	rev     Revision     // of the last change; 1 before the first
@@ -30,20 +30,20 @@ func New() *State {
 	}
 }
 
-// View freezes the state as it stands, in O(1).
+// View returns a frozen copy of the state, in O(1).
 func (s *State) View() *View {
 	h := &s.history
 	return &View{slot: s.slot, rev: s.rev, compact: h.compacted, root: s.keys.Freeze(), log: h.log[:len(h.log):len(h.log)], pruned: h.pruned}
 }
 
-// Slot is the last slot applied.
+// Slot returns the last slot applied.
 func (s *State) Slot() journal.Slot { return s.slot }
 
-// Revision is the revision of the last change.
+// Revision returns the revision of the last change.
 func (s *State) Revision() Revision { return s.rev }
 
-// Skip takes in slot, the next one, with a record that changes nothing: a
-// control record, or a void one.
+// Skip applies slot, which must be the next one, with a record that changes nothing: a control
+// record, or a void record.
 func (s *State) Skip(slot journal.Slot) {
 	if slot != s.slot+1 {
 		panic("mvcc: slots must be applied in order, without gaps")
@@ -52,10 +52,10 @@ func (s *State) Skip(slot journal.Slot) {
 	s.writers.forget(slot)
 }
 
-// Apply takes in slot, the next one, with its batch. It returns one result a
-// request, in order; nil if the batch changes nothing because it was seen before, is
-// too old, or has no number. If answers is not set, nothing is read that does not
-// change the state, which comes out the same, and results may lack Ops.
+// Apply applies slot, which must be the next one, with its batch. It returns one result for
+// each request, in order; nil if the batch changes nothing because it was applied before, is
+// too old, or has no number. If answers is not set, operations that only read are left out,
+// and results may lack Ops; the state is the same.
 func (s *State) Apply(slot journal.Slot, b *Batch, answers bool) []Result {
 	s.Skip(slot)
 	if !s.writers.admit(slot, b) {
@@ -122,7 +122,7 @@ func (s *State) applyTxn(r *Request, res *Result, answers bool) {
 	s.finish(next, first)
 }
 
-// carryOut does one operation, which must have been checked, at revision next.
+// carryOut does one operation at revision next. The operation must have passed check.
 func (s *State) carryOut(op *Op, next Revision, answers bool) (out OpResult) {
 	out.Kind = op.Kind
 	switch op.Kind {
@@ -152,7 +152,7 @@ func (s *State) finish(next Revision, first int) {
 	}
 }
 
-// check says why ops cannot be carried out, before any of them is.
+// check says why ops cannot be carried out. It changes nothing.
 func (s *State) check(ops []Op) error {
 	for i := range ops {
 		op := &ops[i]
@@ -203,8 +203,8 @@ func changesTwice(ops []Op) bool {
 	return false
 }
 
-// read answers a range operation inside a transaction. Without a revision it
-// sees what the operations before it wrote; with that of the state it does not.
+// read answers a range operation inside a transaction. Without a revision it sees the writes
+// of earlier operations; with the state's revision it does not.
 func (s *State) read(op *Op) ReadResult {
 	if op.Read.Revision <= 0 {
 		return readNewest(s.keys.Root(), op.Range, &op.Read)
@@ -212,7 +212,7 @@ func (s *State) read(op *Op) ReadResult {
 	return readAt(s.keys.Root(), op.Range, &op.Read)
 }
 
-// put makes a new version of a key at rev, and returns the one before it.
+// put makes a new version of a key at rev, and returns the version before it.
 func (s *State) put(op *Op, rev Revision) (prev *KV) {
 	kv := &KV{Key: op.Range.Key, Value: op.Value, Create: rev, Mod: rev, Version: 1, Lease: op.Lease}
 	prev = s.keys.Put(kv)
@@ -233,7 +233,7 @@ func (s *State) put(op *Op, rev Revision) (prev *KV) {
 	return prev
 }
 
-// delete puts a tombstone on each live key of r at rev, and returns what was there.
+// delete puts a tombstone on each live key of r at rev, and returns the deleted versions.
 func (s *State) delete(r KeyRange, rev Revision) []*KV {
 	var gone []*KV
 	if r.Single() {
@@ -262,10 +262,10 @@ func (s *State) bury(prev *KV, rev Revision) {
 	s.record(kv, prev)
 }
 
-// Bytes is the length of all live keys and values together.
+// Bytes returns the length of all live keys and values together.
 func (s *State) Bytes() int64 { return s.bytes }
 
-// sizeOf is what a version adds to State.Bytes while it is the newest.
+// sizeOf returns what a version adds to State.Bytes while it is the newest.
 func sizeOf(kv *KV) int64 {
 	if !kv.Live() {
 		return 0
@@ -294,10 +294,10 @@ func (s *State) revoke(id LeaseID) error {
 	return nil
 }
 
-// Prune gives back the memory of what compaction made unreachable, looking at
-// up to limit changes, and says whether there is more to do. It changes
-// nothing that can be read at or above the compacted revision. It should not
-// be called while the parts of a Frozen are being made: see there.
+// Prune frees versions that compaction made unreachable. It handles up to limit changes, and
+// returns whether there are more. It changes nothing that can be read at or above the
+// compacted revision. Do not call it while the parts of a Frozen are being made: see
+// Frozen.Parts.
 func (s *State) Prune(limit int) (more bool) {
 	for _, c := range s.history.next(limit) {
 		s.prune(c.KV)
@@ -305,9 +305,10 @@ func (s *State) Prune(limit int) (more bool) {
 	return s.history.due()
 }
 
-// prune cuts off what came before a version below the compacted revision: a read
-// there or above finds that version, or a newer one. A tombstone that is still the
-// newest version goes altogether; another one goes with the version after it.
+// prune cuts off the history before a version below the compacted revision, because a read at
+// or above that revision finds this version or a newer one. If the version is a tombstone and
+// the newest, its key is removed; an older tombstone is cut off together with the version
+// after it.
 func (s *State) prune(kv *KV) {
 	kv.Link(nil)
 	if !kv.Live() && s.keys.Root().Get(kv.Key) == kv {
@@ -315,14 +316,14 @@ func (s *State) prune(kv *KV) {
 	}
 }
 
-// ChangesSince returns every change above rev that is still held, ordered by
-// revision, then key. The slice is only good until the next Apply or Prune.
+// ChangesSince returns every change above rev that is still held, ordered by revision, then
+// key. The slice is valid only until the next Apply or Prune.
 func (s *State) ChangesSince(rev Revision) []Change {
 	return s.history.above(rev)
 }
 
-// Lease tells of a lease: the time to live it was granted with, in seconds, the
-// slot in which it was granted or last renewed, and its keys, sorted.
+// Lease returns a lease: its granted time to live, in seconds, the slot in which it was
+// granted or last renewed, and its keys, sorted.
 func (s *State) Lease(id LeaseID) (ttl int64, since journal.Slot, keys []string, ok bool) {
 	l := s.leases[id]
 	if l == nil {

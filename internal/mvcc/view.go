@@ -11,27 +11,27 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc/keys"
 )
 
-// View is the state at one slot, frozen: safe for any number of readers, for
-// as long as they like, while the state goes on.
+// View is the frozen state at one slot. Any number of readers may use it, for any time, while
+// the state changes.
 type View struct {
 	slot    journal.Slot
 	rev     Revision
 	compact Revision
 	root    *keys.Node
 	log     []Change // ordered by revision, then key; all at or above compact, perhaps some below
-	// pruned is the revision below which versions may have been cut, also in
-	// this view: shared with the state, which raises it before it cuts.
+	// pruned is the revision below which versions may have been cut, also in this view.
+	// The view shares it with the state, which raises it before it cuts.
 	pruned *atomic.Int64
 }
 
-// Slot is the last slot applied.
+// Slot returns the last slot applied.
 func (v *View) Slot() journal.Slot { return v.slot }
 
-// Revision is the revision of the last change.
+// Revision returns the revision of the last change.
 func (v *View) Revision() Revision { return v.rev }
 
-// Compacted is the compacted revision: the oldest that can be read; 0 if
-// there was no compaction.
+// Compacted returns the compacted revision, which is the oldest that can be read; 0 if there
+// was no compaction.
 func (v *View) Compacted() Revision { return v.compact }
 
 // SortTarget is what a read sorts by.
@@ -160,8 +160,8 @@ func readNewest(root *keys.Node, r KeyRange, o *ReadOptions) ReadResult {
 	return res
 }
 
-// readAt reads the versions at an older revision; it walks the whole range,
-// since the count of the past is not kept.
+// readAt reads the versions at an older revision. It walks the whole range, because counts of
+// past revisions are not kept.
 func readAt(root *keys.Node, r KeyRange, o *ReadOptions) ReadResult {
 	res := ReadResult{KeysOnly: o.KeysOnly}
 	all := o.filtered() || o.sorted()
@@ -228,9 +228,9 @@ func compareBy(t SortTarget, a, b *KV) int {
 	}
 }
 
-// Changes returns every change with from <= revision <= to, ordered by
-// revision, then key. The slice is the view's own: do not change it. It is
-// ErrCompacted if from is below the compacted revision.
+// Changes returns every change with from <= revision <= to, ordered by revision, then key. The
+// caller must not change the slice, which belongs to the view. The error is ErrCompacted if
+// from is below the compacted revision.
 func (v *View) Changes(from, to Revision) ([]Change, error) {
 	if from < v.compact {
 		return nil, ErrCompacted
@@ -240,7 +240,7 @@ func (v *View) Changes(from, to Revision) ([]Change, error) {
 	return v.log[lo:hi:hi], nil
 }
 
-// Holds says whether every compare holds now.
+// Holds says whether every compare holds in the view.
 func (v *View) Holds(compares []Compare) bool { return holds(v.root, compares) }
 
 func holds(root *keys.Node, compares []Compare) bool {
@@ -306,9 +306,8 @@ func (c *Compare) match(kv *KV) bool {
 	return false
 }
 
-// Answer carries out a request that turns out to change nothing: its compares
-// pick a branch of reads. ok is false if the branch that they pick writes, or
-// the request is not a transaction.
+// Answer answers a transaction whose compares pick a branch that only reads. ok is false if
+// the branch writes, or the request is not a transaction.
 func (v *View) Answer(r *Request) (res Result, ok bool) {
 	if r.Kind != Txn {
 		return Result{}, false

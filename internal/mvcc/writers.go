@@ -8,8 +8,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/mvcc/wire"
 )
 
-// writers are those of whom a batch came not long ago: see writerSpan. They are what
-// makes a batch that landed in two slots happen once.
+// writers are the writers that wrote a batch lately; see writerSpan. By them a batch that
+// landed in two slots happens once.
 type writers map[WriterID]*writer
 
 // writer remembers which of a writer's last batches were applied.
@@ -17,27 +17,27 @@ type writer struct {
 	last journal.Slot // its newest batch's slot
 	max  BatchNumber  // its highest batch
 	// Bit n%BatchWindow says whether batch n was applied, for n in
-	// (max-BatchWindow, max]. Invariant: batch max was, if there was one.
+	// (max-BatchWindow, max]. Invariant: batch max was applied, unless max is 0.
 	seen [BatchWindow / 64]uint64
 }
 
-// BatchWindow is how many of a writer's last batches are told apart. A batch
-// that is older by number than that is void: a writer must have fewer in flight.
+// BatchWindow is how many of a writer's last batches are remembered one by one. A batch with an
+// older number is void, so a writer must have fewer batches in flight.
 const BatchWindow = 256
 
-// A writer is forgotten when nothing came of it for writerSpan slots; looked
-// at every writerSweep slots. A late copy of a batch can only land in an empty
-// slot at the tail, so a writer silent for that long has none in flight.
+// A writer is forgotten once it has written nothing for writerSpan slots; that is checked every
+// writerSweep slots. A late copy of a batch can land only in an empty slot at the tail, so a
+// writer that was silent for so long has none in flight.
 const (
 	writerSpan  = 1 << 16
 	writerSweep = 1 << 12
-	// maxWriters is how many are known at once at most: one a slot since the
-	// last that was forgotten.
+	// maxWriters is how many writers can be remembered at once: one for each slot since
+	// the last time that some were forgotten.
 	maxWriters = writerSpan + writerSweep + 1
 )
 
-// admit notes that a batch came in slot, and says whether it is new: not seen
-// before, not too old to tell, and numbered.
+// admit notes a batch in slot, and says whether it counts: it is numbered, was not applied
+// before, and is not too old to tell.
 func (ws writers) admit(slot journal.Slot, b *Batch) bool {
 	w := ws[b.Writer]
 	if w == nil {
@@ -67,7 +67,7 @@ func (ws writers) admit(slot journal.Slot, b *Batch) bool {
 	return true
 }
 
-// mark notes whether batch n was applied.
+// mark sets whether batch n was applied.
 func (w *writer) mark(n BatchNumber, seen bool) {
 	word, bit := &w.seen[n%BatchWindow/64], uint64(1)<<(n%64)
 	*word &^= bit
@@ -76,8 +76,7 @@ func (w *writer) mark(n BatchNumber, seen bool) {
 	}
 }
 
-// forget forgets the writers of which nothing has come for so long, if it is time
-// to look.
+// forget forgets writers that were silent for writerSpan slots, every writerSweep slots.
 func (ws writers) forget(slot journal.Slot) {
 	if slot%writerSweep != 0 {
 		return
@@ -89,7 +88,7 @@ func (ws writers) forget(slot journal.Slot) {
 	}
 }
 
-// writerRow is a writer as a snapshot holds it.
+// writerRow is a writer in a snapshot.
 type writerRow struct {
 	id WriterID
 	writer
@@ -121,8 +120,8 @@ func writeWriters(w *wire.Writer, rows []writerRow) {
 	}
 }
 
-// read puts in what writeWriters wrote of a state at slot. r fails if no state can
-// have such writers.
+// read reads what writeWriters wrote of a state at slot. r fails if no state can have such
+// writers.
 func (ws writers) read(r *wire.Reader, slot journal.Slot) {
 	var last WriterID
 	for i := range r.Count(minWriter, maxWriters) {

@@ -33,8 +33,8 @@ import (
 // period is how often the servers behind APIServices are asked for their discovery.
 const period = 15 * time.Second
 
-// A Monitor keeps the condition Available of APIServices that have a service.
-// Upstream's controller asks Services and EndpointSlices.
+// A Monitor sets the condition Available of APIServices that have a service. Upstream's
+// controller does so from Services and EndpointSlices, which do not exist here.
 type Monitor struct {
 	services apiservices.APIServiceInterface
 	metadata metadata.Interface // of custom resource definitions
@@ -56,14 +56,14 @@ func NewMonitor(config *rest.Config, proxy pki.Pair, log *slog.Logger) (*Monitor
 	return &Monitor{services: client.ApiregistrationV1().APIServices(), metadata: objects, proxy: proxy, log: log}, nil
 }
 
-// Run keeps the conditions until ctx ends. One server does it for all on its
-// store: if they do not reach the same networks, they would otherwise contradict
-// each other.
+// Run sets the conditions until ctx ends. Of the servers on one store only one may run it:
+// servers that do not reach the same networks would contradict each other.
 func (m *Monitor) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		// From the API server's cache: this is asked for often, and a moment's age does no harm.
+		// ResourceVersion 0 reads the API server's cache: the list is read often, and may be a
+		// moment old.
 		all, err := m.services.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			m.log.Debug("cannot list APIServices", "error", err)

@@ -14,16 +14,16 @@ import (
 	listers "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 )
 
-// AddressAnnotation says on an APIService where the server of its service is:
-// https://HOST or https://HOST:PORT. There are no Services here to find it by. The
-// server's certificate is checked against spec.caBundle, for the name
-// NAME.NAMESPACE.svc of the service, as everywhere.
+// AddressAnnotation of an APIService is the address of its service's server: https://HOST or
+// https://HOST:PORT. There are no Services here that would give it. As in any cluster, the
+// server's certificate is checked against spec.caBundle, for the service's name
+// NAME.NAMESPACE.svc.
 const AddressAnnotation = "apiservice.xbernetes.io/url"
 
-// errNoAddress: an APIService has a service, and not the annotation.
+// errNoAddress says that an APIService has a service, but not the annotation.
 var errNoAddress = fmt.Errorf("there are no Services here to find its server by; say where it is by the annotation %s: https://HOST:PORT", AddressAnnotation)
 
-// addressOf is the address of the server of an APIService that has a service.
+// addressOf returns the address of the server of an APIService that has a service.
 func addressOf(s *apiregistrationv1.APIService) (*url.URL, error) {
 	raw := s.Annotations[AddressAnnotation]
 	if raw == "" {
@@ -41,12 +41,12 @@ type Resolver struct {
 	lister atomic.Pointer[listers.APIServiceLister] // nil until Bind
 }
 
-// Bind gives the resolver the APIServices. The aggregator has them, and cannot be
-// made without a resolver.
+// Bind gives the resolver the APIServices. They come from the aggregator, which itself needs a
+// resolver to be made, so they can only be set afterwards.
 func (a *Resolver) Bind(lister listers.APIServiceLister) { a.lister.Store(&lister) }
 
-// ResolveEndpoint is the address of those APIServices that have the service. They
-// must agree.
+// ResolveEndpoint returns the address of a service's server. All APIServices that have the
+// service must name the same address.
 func (a *Resolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
 	lister := a.lister.Load()
 	if lister == nil {

@@ -1,5 +1,5 @@
-// Package away makes the API server say in the API's own words that its store does
-// not answer. It never asks the store.
+// Package away makes the API server answer with the API's own errors if its store does not
+// answer. It never asks the store.
 package away
 
 import (
@@ -31,7 +31,7 @@ const (
 	notDone = "NOT_DONE"
 )
 
-// silence is what an etcd client's error says of a store that did not answer.
+// silence is the information in an etcd client's error about a store that did not answer.
 type silence struct {
 	why     string
 	notDone bool // the request was not carried out; if false, nobody knows
@@ -55,7 +55,7 @@ func silenceOf(err error) (silence, bool) {
 	return silence{}, false
 }
 
-// ReadError is the error of a read: 503 and why, if the store did not answer.
+// ReadError returns the error of a read: 503 with the reason, if the store did not answer.
 func ReadError(err error) error {
 	if s, ok := silenceOf(err); ok {
 		return apierrors.NewServiceUnavailable(s.why)
@@ -63,8 +63,8 @@ func ReadError(err error) error {
 	return err
 }
 
-// WriteError is the error of a write. If the store did not answer, it is 503 if
-// the write was not made, and 504 if nobody knows.
+// WriteError returns the error of a write. If the store did not answer, it is 503 if the write
+// was not made, and 504 if the outcome is unknown.
 func WriteError(err error) error {
 	s, ok := silenceOf(err)
 	switch {
@@ -102,8 +102,8 @@ func (g options) GetRESTOptions(kind schema.GroupResource, example runtime.Objec
 	return opts, nil
 }
 
-// wrapped is a storage whose errors say in the API's words that the store does
-// not answer. Of etcd's own errors the API server would make a 500.
+// wrapped is a storage that returns the API's errors if the store does not answer. For etcd's
+// own errors the API server would answer 500.
 type wrapped struct{ storage.Interface }
 
 func (s wrapped) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
@@ -133,9 +133,8 @@ func (s wrapped) GetList(ctx context.Context, key string, opts storage.ListOptio
 // journalCheck is the name of the check that replaces upstream's probes of etcd.
 const journalCheck = "journal"
 
-// Check makes health and readiness ask away, which knows the answer, and not
-// upstream's probes, which ask the store and wait. /readyz/journal says why the
-// store does not answer.
+// Check makes health and readiness call away, which has the answer, in place of upstream's
+// probes, which ask the store and wait. /readyz/journal says why the store does not answer.
 func Check(c *genericapiserver.Config, away func() error) {
 	check := healthz.NamedCheck(journalCheck, func(*http.Request) error { return away() })
 	for _, checks := range []*[]healthz.HealthChecker{&c.HealthzChecks, &c.ReadyzChecks} {

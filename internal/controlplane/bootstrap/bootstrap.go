@@ -1,5 +1,5 @@
-// Package bootstrap brings the default RBAC roles and bindings into being. It
-// never removes a right that somebody has added.
+// Package bootstrap creates the default RBAC roles and bindings. It never removes a right that
+// somebody has added.
 package bootstrap
 
 import (
@@ -32,10 +32,9 @@ type Policy struct {
 	RoleBindings        []rbacv1.RoleBinding // each has its namespace
 }
 
-// Ensure brings the policy into being, retrying until that has succeeded or ctx
-// ends. It stands in for the post-start hook of
-// k8s.io/kubernetes/pkg/registry/rbac/rest, which reconciles one object at a time
-// and ends the process after 30 seconds. It leaves out that hook's migrations from
+// Ensure creates the policy, and retries until that has succeeded or ctx ends. It replaces the
+// post-start hook of k8s.io/kubernetes/pkg/registry/rbac/rest, which reconciles one object at
+// a time and ends the process after 30 seconds. It leaves out that hook's migrations from
 // Kubernetes 1.8 and 1.13.
 func Ensure(ctx context.Context, client kubernetes.Interface, want Policy, log *slog.Logger) error {
 	between := backoff.Backoff{First: 100 * time.Millisecond, Last: 5 * time.Second}
@@ -51,9 +50,8 @@ func Ensure(ctx context.Context, client kubernetes.Interface, want Policy, log *
 	}
 }
 
-// reconcile brings the policy into being once. It reads what the store has by
-// four lists, rather than object by object, and tries every object even if others
-// fail.
+// reconcile tries once to create the policy. It reads the store by four lists, rather than
+// object by object, and tries every object even if others fail.
 func reconcile(ctx context.Context, client kubernetes.Interface, want Policy) error {
 	have, err := list(ctx, client)
 	if err != nil {
@@ -77,7 +75,7 @@ func reconcile(ctx context.Context, client kubernetes.Interface, want Policy) er
 	return errors.Join(errs...)
 }
 
-// stored is the RBAC objects in the store, by namespace/name.
+// stored holds the RBAC objects in the store, by namespace/name.
 type stored struct {
 	roles    map[string]rbac.RuleOwner
 	bindings map[string]rbac.RoleBinding

@@ -1,6 +1,6 @@
-// Package clientcert remembers whose a client certificate is, so that the requests of
-// a connection do not verify one certificate again and again. It never accepts a
-// certificate that Kubernetes' own authenticator did not verify by the CAs of now.
+// Package clientcert remembers the user of a client certificate, so that the requests of a
+// connection do not verify the same certificate again and again. It never accepts a certificate
+// that Kubernetes' own authenticator has not verified by the present CAs.
 package clientcert
 
 import (
@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// forAtMost bounds how long a certificate counts as verified. It is short for the
-	// metric of certificates that are about to expire, which is fed by verifying.
+	// forAtMost bounds how long a certificate counts as verified. It is short, because
+	// verifying feeds the metric of certificates that are about to expire.
 	forAtMost = time.Minute
-	// atMost bounds how many certificates are remembered. More are verified each time.
+	// atMost bounds how many certificates are remembered. Others are verified each time.
 	atMost = 4096
 )
 
@@ -30,14 +30,13 @@ const (
 // written to.
 type CAs interface{ CurrentCABundleContent() []byte }
 
-// Authenticator answers for client certificates that it has verified, and passes on
-// all other requests. Its methods are safe for concurrent use.
+// Authenticator answers for client certificates that were verified, and passes all other
+// requests on. Its methods are safe for concurrent use.
 //
-// A certificate is remembered by all that the client sent, itself and intermediates,
-// whichever connections it comes by: TLS proves with each of them, or with the session
-// that it resumes, that the client has the key. Certificates that were not accepted are
-// not remembered: strangers could fill the memory with them. Neither are those of a
-// front proxy, who speaks for others.
+// A certificate is remembered together with the intermediates that the client sent, for all
+// connections: on each of them, or in the session that it resumes, TLS has proved that the
+// client has the key. Certificates that were not accepted are not remembered, because strangers
+// could fill the memory with them. Neither are those of a front proxy, which speaks for others.
 type Authenticator struct {
 	next             authenticator.Request
 	clients, proxies CAs
@@ -68,8 +67,8 @@ func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Res
 	return v.response(), true, nil
 }
 
-// current returns the trust in the CAs of now. If they changed, nothing is remembered
-// of what was verified before.
+// current returns the trust in the present CAs. If they have changed, it is a new one, which
+// remembers no certificate.
 func (a *Authenticator) current() *trust {
 	clients, proxies := a.clients.CurrentCABundleContent(), a.proxies.CurrentCABundleContent()
 	old := a.trust.Load()
@@ -85,8 +84,8 @@ func (a *Authenticator) current() *trust {
 	return t
 }
 
-// trust is what can be said of certificates by one set of CAs. What was verified with
-// it is remembered in it, and so cannot outlive it.
+// trust verifies certificates by one set of CAs. It holds the certificates that it has
+// verified, so that they cannot outlive it.
 type trust struct {
 	clientCAs, proxyCAs []byte
 	// Invariant: the roots are those of clientCAs and proxyCAs.
@@ -107,7 +106,7 @@ type verified struct {
 	until time.Time // by the wall clock, which certificates go by
 }
 
-// response is one of its own for each request.
+// response returns a new response for each request.
 func (v verified) response() *authenticator.Response {
 	u := v.user
 	u.Groups = append([]string(nil), v.user.Groups...)
@@ -118,7 +117,8 @@ func (v verified) response() *authenticator.Response {
 	return &authenticator.Response{User: &u}
 }
 
-// verify says whose certificate a request has; false if it is nobody's, or a proxy's.
+// verify returns the user of a request's certificate; false if there is none, or the
+// certificate is a proxy's.
 func (t *trust) verify(r *http.Request) (verified, bool) {
 	certs := r.TLS.PeerCertificates
 	proxies := t.proxies
@@ -151,7 +151,7 @@ func (t *trust) verify(r *http.Request) (verified, bool) {
 	return verified{user: *info, until: until}, true
 }
 
-// digest stands for all certificates that a client sent, in their order.
+// digest returns a hash of all certificates that a client sent, in their order.
 func digest(certs []*x509.Certificate) (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, c := range certs {

@@ -156,7 +156,7 @@ type metadataFactory struct {
 
 func (f metadataFactory) ForResource(r schema.GroupVersionResource) (informers.GenericInformer, error) {
 	i := f.SharedInformerFactory.ForResource(r)
-	// An informer outlives its kind, and looks for it ever more rarely, which need
+	// An informer outlives its kind, and looks for it more and more rarely. That need
 	// not be reported. The error says that the informer runs already, with this handler.
 	_ = i.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if !apierrors.IsNotFound(err) {

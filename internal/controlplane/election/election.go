@@ -1,5 +1,5 @@
-// Package election picks the server that runs the controllers, among those on one
-// store, and another one when that stops. It knows nothing of the controllers.
+// Package election picks the server that runs the controllers, among the servers on one store,
+// and picks another one when that server stops. It knows nothing of the controllers.
 package election
 
 import (
@@ -45,8 +45,8 @@ func (p Pace) Check() error {
 type Candidate struct {
 	// Client reaches the API server.
 	Client kubernetes.Interface
-	// ID is held by one process at a time, since the data directory that it is
-	// kept in is locked. A server that was killed and comes back is still the leader.
+	// ID is used by one process at a time, because its data directory is locked. A
+	// leader that was killed and comes back with the same ID is still the leader.
 	ID   string
 	Pace Pace
 	Log  *slog.Logger

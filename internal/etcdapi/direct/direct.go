@@ -1,13 +1,12 @@
-// Package direct carries gRPC calls from clients to services in the same process
-// without a connection: there is no port and no HTTP/2, and a call with one answer
-// takes no goroutine. It never looks at what a message says.
+// Package direct carries gRPC calls from clients to services in the same process without a
+// connection: there is no port and no HTTP/2, and a call with one answer takes no goroutine.
+// It never reads the content of a message.
 //
-// Each message crosses as the bytes that the codec makes of it, so that neither side
+// Each message crosses as the bytes into which the codec encodes it, so that neither side
 // ever holds memory of the other. Deadlines, cancellation, the values of the caller's
-// context, size limits and errors cross too, errors in the words of grpc. Metadata,
-// compression and credentials do not cross: within a process there is nobody to know.
-// As there is no connection, closing a client ends no stream that its caller opened
-// with a context of its own.
+// context, size limits and errors (with grpc's texts) cross too. Metadata, compression and
+// credentials do not cross: within a process nobody needs them. As there is no connection,
+// closing a client does not end a stream that its caller opened with another context.
 package direct
 
 import (
@@ -24,18 +23,18 @@ import (
 
 // Config is what Services need. Codec and Ready are required.
 type Config struct {
-	// Codec turns the messages of both sides into bytes and back. What it decodes
+	// Codec turns the messages of both sides into bytes and back. A decoded message
 	// keeps no reference to the bytes.
 	Codec encoding.CodecV2
-	// Ready waits until the services can answer, and is asked before each call. Its
-	// error becomes the answer to the call.
+	// Ready waits until the services can answer. It is called before each call; its
+	// error becomes the answer.
 	Ready func(context.Context) error
 	// MaxRecvBytes is the size of the longest message that a service takes.
 	MaxRecvBytes int
 }
 
-// Services are services that clients in this process call. They implement
-// grpc.ServiceRegistrar; all services are registered before the first call.
+// Services holds the services that clients in this process call. It implements
+// grpc.ServiceRegistrar; register all services before the first call.
 type Services struct {
 	cfg     Config
 	names   map[string]bool // of services
@@ -53,7 +52,7 @@ type streaming struct {
 	handle  grpc.StreamHandler
 }
 
-// New returns Services without a service.
+// New returns Services that has no service yet.
 func New(cfg Config) *Services {
 	return &Services{cfg: cfg, names: map[string]bool{}, methods: map[string]method{}, streams: map[string]streaming{}}
 }
@@ -148,7 +147,7 @@ func (s *Services) decode(b mem.BufferSlice, m any) error {
 	return nil
 }
 
-// unknown is grpc's answer to a call of a method that nobody registered.
+// unknown returns grpc's answer to a call of a method that is not registered.
 func (s *Services) unknown(name string) error {
 	service, method, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
 	if s.names[service] {
@@ -157,7 +156,7 @@ func (s *Services) unknown(name string) error {
 	return status.Error(codes.Unimplemented, fmt.Sprintf("unknown service %v", service))
 }
 
-// told is err as a client of grpc gets it: a status, whatever a handler returned.
+// told returns a handler's error as a client of grpc gets it: always a status.
 func told(err error) error {
 	if err == nil {
 		return nil

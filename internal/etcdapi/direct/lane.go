@@ -15,8 +15,8 @@ const (
 	perMessage = 64
 )
 
-// lane carries messages one way, in order, from one sender to one receiver. Who sends
-// waits while there is no room, as with grpc's flow control.
+// lane carries messages one way, in order, from one sender to one receiver. The sender waits
+// while there is no room, as with grpc's flow control.
 type lane struct {
 	mu sync.Mutex // guards what follows, up to the channels
 
@@ -24,7 +24,7 @@ type lane struct {
 	size   int  // Invariant: what the messages in queue count
 	closed bool // the last message is in queue, or was received
 
-	// Each has one token, which says that something changed since it was taken.
+	// Each channel holds a token if something has changed since the last token was taken.
 	filled  chan struct{} // queue has a message, or the lane was closed
 	emptied chan struct{} // there is room
 }

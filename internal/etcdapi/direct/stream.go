@@ -15,8 +15,8 @@ import (
 type stream struct {
 	services *Services
 	opts     []grpc.CallOption // of the caller
-	// client ends when the caller gives the call up, service then and when the
-	// service's handler has returned.
+	// client ends when the caller gives the call up. service ends with client, and when
+	// the service's handler has returned.
 	client, service context.Context
 	up, down        *lane // to the service, and to the client
 	err             error // how the handler ended; set before down is closed
@@ -93,7 +93,7 @@ func (s serviceEnd) SetHeader(metadata.MD) error  { return errNoMetadata }
 func (s serviceEnd) SendHeader(metadata.MD) error { return errNoMetadata }
 func (s serviceEnd) SetTrailer(metadata.MD)       {}
 
-// SendMsg implements grpc.ServerStream. It waits while the client has much to read.
+// SendMsg implements grpc.ServerStream. It waits while the lane to the client is full.
 func (s serviceEnd) SendMsg(m any) error {
 	b, err := s.services.encode(m)
 	if err != nil {

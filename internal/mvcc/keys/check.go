@@ -2,8 +2,8 @@ package keys
 
 import "fmt"
 
-// Check returns what is wrong with the tree below root, if anything is: keys out of
-// order, a wrong count, leaves at several levels. Only tests have a reason to call it.
+// Check returns a fault of the tree below root, if it has one: keys out of order, a wrong
+// count, leaves at several levels. It is for tests.
 func (root *Node) Check() error {
 	c := check{leaves: -1}
 	c.below(root, 0, Range{End: FromKey})

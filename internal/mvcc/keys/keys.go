@@ -1,5 +1,5 @@
-// Package keys holds keys with their versions in a tree of which copies are frozen
-// in no time. It never knows what made a version.
+// Package keys holds keys with their versions in a tree that can be frozen in constant time.
+// It never knows which request made a version.
 package keys
 
 import "sync/atomic"
@@ -8,7 +8,7 @@ import "sync/atomic"
 // in etcd, so the first change makes revision 2.
 type Revision int64
 
-// LeaseID names a lease. It is drawn by the proposer, never by the state.
+// LeaseID names a lease. The proposer draws it, never the state.
 type LeaseID int64
 
 // Range is a set of keys as etcd writes it: the one key if End is empty,
@@ -35,8 +35,8 @@ func (r Range) Contains(key string) bool {
 	}
 }
 
-// KV is one version of one key. It is immutable once it is in a state, but
-// for the link to the version before it, which compaction cuts.
+// KV is one version of one key. Once it is in a state it is immutable, except that compaction
+// cuts its link to the version before it.
 type KV struct {
 	Key     string
 	Value   []byte
@@ -51,10 +51,10 @@ type KV struct {
 // Live says whether the version is a value, not a tombstone.
 func (kv *KV) Live() bool { return kv != nil && kv.Version > 0 }
 
-// Prev is the version before this one; nil if there is none any more.
+// Prev returns the version before this one; nil if there is none any more.
 func (kv *KV) Prev() *KV { return kv.prev.Load() }
 
-// Link makes prev the version before this one; nil cuts off what was there.
+// Link makes prev the version before this one; nil cuts the link.
 func (kv *KV) Link(prev *KV) { kv.prev.Store(prev) }
 
 // At returns the version that was current at rev; nil if there was none.

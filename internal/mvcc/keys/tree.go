@@ -5,35 +5,34 @@ import (
 	"strings"
 )
 
-// Tree is a B+ tree from key to newest version, tombstones included. Nodes
-// are shared between the tree and its frozen copies; a node is changed in
-// place only by the tree that owns it, otherwise copied first. Each node
-// counts the live keys below it, so that counting a range costs O(log n).
+// Tree is a B+ tree from key to newest version, tombstones included. The tree and its frozen
+// copies share nodes. The tree changes a node that it owns in place, and copies any other
+// node first. Each node counts the live keys below it, so that counting a range costs
+// O(log n).
 type Tree struct {
 	root  *Node
 	owner *owner // Invariant: of the nodes that only this tree refers to, and of no others
 }
 
-// owner is an identity; a node with the tree's owner is not shared.
+// owner is an identity. A node with the tree's owner is not shared.
 type owner struct{ _ byte }
 
 const maxItems = 32 // of a leaf, and kids of an inner node, while one is put; one less at rest
 
-// Node is a leaf, or an inner node with all that is below it. Reading one never
-// changes it.
+// Node is a leaf, or an inner node with all nodes below it. Reading a node never changes it.
 type Node struct {
 	owner *owner
 	live  int // how many live keys are below
-	// Of a leaf, by key; nil in an inner node.
+	// The versions of a leaf, by key; nil in an inner node.
 	items []*KV
-	// Of an inner node; nil in a leaf. Invariant: len(kids) = len(seps)+1, and every
-	// key below kids[i] is < seps[i] <= every key below kids[i+1].
+	// The kids and separators of an inner node; nil in a leaf. Invariant: len(kids) =
+	// len(seps)+1, and every key below kids[i] is < seps[i] <= every key below kids[i+1].
 	kids []*Node
 	seps []string
 }
 
-// newLeaf and newInner make a node and the room for all that it may hold in
-// one piece: nodes are copied at every turn.
+// newLeaf and newInner allocate a node and the room for all that it may hold in one piece,
+// because nodes are copied often.
 func newLeaf(o *owner) *Node {
 	n := &struct {
 		Node
@@ -59,11 +58,11 @@ func NewTree() Tree {
 	return Tree{root: newLeaf(o), owner: o}
 }
 
-// Root is the tree as it stands, until the next Put or Remove.
+// Root returns the present tree. It is valid until the next Put or Remove.
 func (t *Tree) Root() *Node { return t.root }
 
-// Freeze returns the root as it stands, for good; the tree copies before it changes
-// anything below it.
+// Freeze returns the present root, which never changes any more: the tree copies a node below
+// it before it changes that node.
 func (t *Tree) Freeze() *Node {
 	t.owner = new(owner)
 	return t.root
@@ -92,7 +91,7 @@ func (n *Node) search(key string) (int, bool) {
 	return slices.BinarySearchFunc(n.items, key, func(kv *KV, k string) int { return strings.Compare(kv.Key, k) })
 }
 
-// child is the index of the kid that key belongs below.
+// child returns the index of the kid below which key belongs.
 func (n *Node) child(key string) int {
 	lo, hi := 0, len(n.seps)
 	for lo < hi {
@@ -117,8 +116,8 @@ func (n *Node) Get(key string) *KV {
 	return nil
 }
 
-// Put makes kv the newest version of its key, and returns the one before it;
-// nil if there was none.
+// Put makes kv the newest version of its key, and returns the version before it; nil if there
+// was none.
 func (t *Tree) Put(kv *KV) (old *KV) {
 	t.root = t.own(t.root)
 	old = t.insert(t.root, kv)
@@ -133,7 +132,7 @@ func (t *Tree) Put(kv *KV) (old *KV) {
 	return old
 }
 
-// insert puts kv below n, which t owns. It may leave n full.
+// insert puts kv below n, which t must own. It may leave n full.
 func (t *Tree) insert(n *Node, kv *KV) (old *KV) {
 	if n.kids == nil {
 		i, ok := n.search(kv.Key)
@@ -164,8 +163,8 @@ func (t *Tree) insert(n *Node, kv *KV) (old *KV) {
 
 func (n *Node) full() bool { return len(n.items) == maxItems || len(n.kids) == maxItems }
 
-// split takes the right part of a full node off, and returns it with the
-// smallest key that belongs there. key is the one that filled the node.
+// split takes the right part off a full node, and returns it with the smallest key that
+// belongs there. key is the key that filled the node.
 func (n *Node) split(key string) (right *Node, sep string) {
 	if n.kids == nil {
 		return n.splitLeaf(key)
@@ -173,8 +172,8 @@ func (n *Node) split(key string) (right *Node, sep string) {
 	return n.splitInner()
 }
 
-// splitLeaf halves a leaf; where it was filled at its end, keys are likely to
-// come in order, and the left part keeps all it can.
+// splitLeaf halves a leaf. If the leaf was filled at its end, keys are likely to come in
+// order: then the left part keeps all that it can.
 func (n *Node) splitLeaf(key string) (*Node, string) {
 	m := len(n.items) / 2
 	if n.items[len(n.items)-1].Key == key {
@@ -209,8 +208,8 @@ func (n *Node) splitInner() (*Node, string) {
 	return right, sep
 }
 
-// Remove takes out key, whose newest version is a tombstone. Nodes are not
-// merged: one that runs empty goes, and what is under-filled fills up again.
+// Remove removes key, whose newest version is a tombstone. It does not merge nodes: an empty
+// node goes, and a node with few items stays, and fills up again.
 func (t *Tree) Remove(key string) {
 	t.root = t.own(t.root)
 	t.removeBelow(t.root, key)

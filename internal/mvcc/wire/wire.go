@@ -1,6 +1,6 @@
-// Package wire is how the numbers and strings of requests and snapshots are written:
-// integers as varints (zigzag where they have a sign), strings behind their length.
-// It never knows what they mean.
+// Package wire encodes the numbers and strings of requests and snapshots: integers as varints
+// (with zigzag if they have a sign), strings behind their length. It never knows what they
+// mean.
 package wire
 
 import "encoding/binary"
@@ -25,14 +25,14 @@ func (w *Writer) Text(s string) { w.Uvarint(uint64(len(s))); w.B = append(w.B, s
 // Bytes appends the length of p, and p.
 func (w *Writer) Bytes(p []byte) { w.Uvarint(uint64(len(p))); w.B = append(w.B, p...) }
 
-// Reader decodes B, of which it takes what it has read. After a failure every read
-// gives zeros.
+// Reader decodes B, and removes from it what it has read. After a failure every read returns
+// zeros.
 type Reader struct {
 	B      []byte // Invariant: nil once Failed is set
 	Failed bool
 }
 
-// Fail notes that the bytes are not what they should be.
+// Fail notes that the bytes are malformed.
 func (r *Reader) Fail() {
 	r.Failed = true
 	r.B = nil
@@ -80,7 +80,7 @@ func (r *Reader) Enum(lo, hi byte) byte {
 	return c
 }
 
-// Take returns the next n bytes, still part of the input.
+// Take returns the next n bytes, which share memory with the input.
 func (r *Reader) Take(n uint64) []byte {
 	if n > uint64(len(r.B)) {
 		r.Fail()
@@ -97,8 +97,8 @@ func (r *Reader) Text() string { return string(r.Take(r.Uvarint())) }
 // Bytes reads what Writer.Bytes wrote. They share no memory with the input.
 func (r *Reader) Bytes() []byte { return append([]byte(nil), r.Take(r.Uvarint())...) }
 
-// Count reads how many things follow, of at least size bytes each. It fails if they
-// are more than most, or than there are bytes for.
+// Count reads how many items follow, of at least size bytes each. It fails if they are more
+// than most, or more than the bytes that are left can hold.
 func (r *Reader) Count(size, most int) int {
 	n := r.Uvarint()
 	if n > uint64(min(len(r.B)/size, most)) {
