@@ -85,7 +85,7 @@ The regions are named in a file:
 The membership is changed in the register. Instead of it, central can name the kubeconfig
 of a central store. All clients must have the same. See docs/regions.md.`,
 	}
-	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionRemoveCommand(), newRegionKubeconfigCommand(), newRegionServeCommand(logs), newRegionAgentCommand(logs))
+	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionRemoveCommand(), newRegionCollectCommand(), newRegionKubeconfigCommand(), newRegionServeCommand(logs), newRegionAgentCommand(logs))
 	return cmd
 }
 
@@ -199,6 +199,27 @@ func (t kubeconfigTarget) text(ctx context.Context, config client.Config, r *cli
 		return nil, err
 	}
 	return config.Kubeconfig(region)
+}
+
+func newRegionCollectCommand() *cobra.Command {
+	f := &regionTarget{}
+	cmd := &cobra.Command{
+		Use:   "collect",
+		Short: "Remove the records of past operations",
+		Long: `Remove the records of past operations, which otherwise grow with each create and delete.
+What is decided is finished before. Operations that are under way and not yet decided are
+aborted, and their users are told so: collect when few names are created and deleted, such
+as once a week. Asking again for an operation whose record was removed changes nothing, and
+nobody can tell how it ended. All members must answer; the same command goes on.
+` + regionExits,
+		Example: "  xb region collect --regions regions.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(cmd, func(ctx context.Context, _ client.Config, r *client.Regions) error { return r.Collect(ctx) })
+		},
+	}
+	f.register(cmd)
+	return cmd
 }
 
 func newRegionKubeconfigCommand() *cobra.Command {

@@ -182,21 +182,52 @@ func (r *Regions) Remove(ctx context.Context, region string, gone bool) error {
 			return err
 		}
 	}
-	for _, x := range m.Members {
-		here := &Region{r, x.Region}
-		if !x.Active || string(x.Region) == region || r.config.Regions[string(x.Region)] == nil {
-			continue
-		}
-		if err := here.agree(ctx); err != nil {
-			return err
-		}
-		r.progress("region " + region + " is removed")
-		return here.until(ctx, func(p *protocol.Pass) error {
-			_, err := p.Remove(stored.Region(region))
-			return err
-		})
+	here, err := r.other(ctx, m, region)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("region %s is the last: %w", region, ErrInUse)
+	if here == nil {
+		return fmt.Errorf("region %s is the last: %w", region, ErrInUse)
+	}
+	r.progress("region " + region + " is removed")
+	return here.until(ctx, func(p *protocol.Pass) error {
+		_, err := p.Remove(stored.Region(region))
+		return err
+	})
+}
+
+// other is an active member, but for one, that is configured and agrees with this client's layout;
+// nil if there is none.
+func (r *Regions) other(ctx context.Context, m stored.Membership, not string) (*Region, error) {
+	for _, x := range m.Members {
+		if x.Active && string(x.Region) != not && r.config.Regions[string(x.Region)] != nil {
+			here := &Region{r, x.Region}
+			return here, here.agree(ctx)
+		}
+	}
+	return nil, nil
+}
+
+// Collect removes the records of all operations that were made before. Operations that are under
+// way meanwhile, and not yet decided, are aborted: their clients are told so, and ask again with
+// a new operation ID. Those that are decided are finished first. Whoever asks again for an
+// operation that was collected is told that nobody knows its outcome, and nothing is carried
+// out. All members must answer.
+func (r *Regions) Collect(ctx context.Context) error {
+	m, err := r.membership(ctx)
+	if err != nil {
+		return err
+	}
+	here, err := r.other(ctx, m, "")
+	if err != nil {
+		return err
+	}
+	if here == nil {
+		return errors.New("no active member is among the regions that are configured")
+	}
+	before := m.Horizon + 1
+	r.progress(fmt.Sprintf("records of operations before window %d are collected", before))
+	return here.until(ctx, func(p *protocol.Pass) error { return p.Collect(before) })
 }
 
 // Members returns how all members and all configured regions stand, sorted by name. If the

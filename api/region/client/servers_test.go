@@ -12,6 +12,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/region/regiontest"
+	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
 
 // world is three real API servers, eu, us and ap, that are regions.
@@ -104,6 +105,7 @@ func TestWithoutCentre(t *testing.T) {
 	_, err = (&Region{misled, "us"}).Create(t.Context(), Account, "stray", Options{})
 	w.fails(err, ErrLayout)
 	w.owned()
+	w.collected()
 	w.away()
 }
 
@@ -111,6 +113,7 @@ func TestWithCentre(t *testing.T) {
 	w := newWorld(t, true)
 	w.joined()
 	w.owned()
+	w.collected()
 	w.away()
 }
 
@@ -175,6 +178,32 @@ func (w *world) owned() {
 	w.lists(Assignment, everywhere)
 	_, err = w.in("us").Delete(ctx, Assignment, "tokyo/team-a", Options{})
 	w.fails(err, ErrAbsent)
+}
+
+// collected removes all records: names stay, and an operation of before is not carried out again.
+func (w *world) collected() {
+	ctx := w.Context()
+	id, err := w.in("us").NewOperation(ctx)
+	w.must(err)
+	_, err = w.in("us").Create(ctx, Account, "once", Options{Operation: id})
+	w.must(err)
+	_, err = w.in("eu").Delete(ctx, Account, "once", Options{})
+	w.must(err)
+	w.must(w.regions.Collect(ctx))
+	places := []stored.Place{"ap", "eu", "us"}
+	if w.config.Central != nil {
+		places = []stored.Place{stored.Central}
+	}
+	for _, place := range places {
+		a := w.regions.places.Call(ctx)(stored.ListOf(place, stored.KindOperation))[0]
+		if a.Outcome != stored.OK || len(a.Objects) != 0 {
+			w.Errorf("in %q there are the records %v, %v", place, a.Objects, a.Err)
+		}
+	}
+	if _, err = w.in("us").Create(ctx, Account, "once", Options{Operation: id}); err == nil {
+		w.Error("an operation whose record is collected was carried out a second time")
+	}
+	w.lists(Account, everywhere, "team-a")
 }
 
 // away stops a region: a create that needs it does not end until it is back; then the region
