@@ -52,8 +52,12 @@ func (l *Log) append(ctx context.Context, slot journal.Slot, rec []byte) error {
 		}
 	}
 	created, err := l.db.change(ctx, insert, int64(slot), notNull(rec))
-	if err != nil || created == 1 {
+	if err != nil {
 		return err
+	}
+	if created == 1 {
+		l.tail.note(slot)
+		return nil
 	}
 	floor, found, err := l.rows(ctx, slot, 1)
 	switch {
@@ -63,7 +67,9 @@ func (l *Log) append(ctx context.Context, slot journal.Slot, rec []byte) error {
 		return fmt.Errorf("the floor is %d: %w", floor, journal.ErrTaken)
 	case len(found) == 0:
 		return errors.New("the database refuses to fill the slot, and shows it empty")
-	case bytes.Equal(found[0].record, rec):
+	}
+	l.tail.note(slot)
+	if bytes.Equal(found[0].record, rec) {
 		return nil // an earlier Append of the same bytes, whose answer was lost
 	}
 	return journal.ErrTaken
@@ -81,7 +87,7 @@ func notNull(b []byte) []byte {
 // only: no slot is filled that is further than depth past the tail, so all slots that
 // are depth or more below a held one are held.
 func (l *Log) held(ctx context.Context, slot journal.Slot) (bool, error) {
-	if uint64(slot) <= l.tail.Load() {
+	if l.tail.covers(slot) {
 		return true, nil
 	}
 	first := max(1, int64(slot)-depth+1)
@@ -94,18 +100,8 @@ func (l *Log) held(ctx context.Context, slot journal.Slot) (bool, error) {
 	if count < int64(slot)-max(first, floor)+1 {
 		return false, nil
 	}
-	l.raiseTail(slot)
+	l.tail.raise(slot)
 	return true, nil
-}
-
-// raiseTail notes that all slots up to tail are held or trimmed.
-func (l *Log) raiseTail(tail journal.Slot) {
-	for {
-		known := l.tail.Load()
-		if uint64(tail) <= known || l.tail.CompareAndSwap(known, uint64(tail)) {
-			return
-		}
-	}
 }
 
 // slotRow is the row of one slot.
@@ -183,7 +179,7 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, limit int) (recor
 			n++
 		}
 		if n > 0 {
-			l.raiseTail(next + journal.Slot(n) - 1)
+			l.tail.raise(next + journal.Slot(n) - 1)
 		}
 		if n < page {
 			break

@@ -7,7 +7,6 @@ package sqllog
 import (
 	"log/slog"
 	"math"
-	"sync/atomic"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
 )
@@ -32,10 +31,7 @@ type Log struct {
 	db     *database
 	info   journal.Info
 	logger *slog.Logger // never nil
-
-	// tail is a slot up to which every slot is held or trimmed. It only grows, and
-	// may be below the real tail.
-	tail atomic.Uint64
+	tail   tail
 }
 
 var _ journal.Store = (*Log)(nil)
