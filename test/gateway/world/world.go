@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/xbernetes/xbernetes/test/lab/apiserver"
 	"github.com/xbernetes/xbernetes/test/lab/certificate"
 	"github.com/xbernetes/xbernetes/test/lab/network"
 	"github.com/xbernetes/xbernetes/test/lab/process"
@@ -92,22 +93,16 @@ func (w *World) startCore(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	write(t, tokens, []byte(Token+`,admin,admin,"system:masters"`+"\n"+`nobodys-token,nobody,nobody`+"\n"))
-	s.Process = process.Spawn(t, nil, s.Name, nil, program.Need(t, "kube-apiserver"),
-		"--etcd-servers="+xbetcd.Start(t, nil, xbetcd.FileJournal(t)).Endpoint,
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+port,
-		"--cert-dir="+filepath.Dir(s.CAFile), // where it makes itself a certificate
-		"--token-auth-file="+tokens,
-		"--authorization-mode=RBAC",
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+signer, "--service-account-signing-key-file="+signer,
-		"--service-cluster-ip-range=10.0.0.0/24",
+	flags := apiserver.Config{
+		Etcd: xbetcd.Start(t, nil, xbetcd.FileJournal(t)).Endpoint, Host: "127.0.0.1", Port: port,
+		CertDir: filepath.Dir(s.CAFile), Tokens: tokens, Signer: signer, Services: "10.0.0.0/24",
+	}.Flags(
 		"--etcd-compaction-interval=1m", // so that nobody waits ten minutes for an old list to expire
-		"--disable-admission-plugins=ServiceAccount",
-		"--endpoint-reconciler-type=none",
 		// As every cluster has it, for aggregated servers to learn of.
 		"--requestheader-client-ca-file="+w.frontProxy.CertFile, "--requestheader-allowed-names=front-proxy",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 	)
+	s.Process = process.Spawn(t, nil, s.Name, nil, append([]string{program.Need(t, "kube-apiserver")}, flags...)...)
 	s.at(t, w.Dir, Token)
 	return s
 }

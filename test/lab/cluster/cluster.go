@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/xbernetes/xbernetes/test/lab/apiserver"
 	"github.com/xbernetes/xbernetes/test/lab/certificate"
 	"github.com/xbernetes/xbernetes/test/lab/network"
 	"github.com/xbernetes/xbernetes/test/lab/process"
@@ -131,19 +132,11 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.apiserver, err = c.lab.Start(nil, c.Name+"-apiserver", c.lab.APIServerEnv, binary,
-		"--etcd-servers="+c.lab.etcd, "--etcd-prefix=/"+c.Name,
-		"--bind-address="+host, "--advertise-address="+host, "--secure-port="+port,
-		"--cert-dir="+c.path("certs"), // where it makes itself a certificate
-		"--token-auth-file="+c.path("tokens.csv"),
-		"--authorization-mode=RBAC",
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+c.path("signer.key"),
-		"--service-account-signing-key-file="+c.path("signer.key"),
-		"--service-cluster-ip-range="+serviceRange(c.number)+fmt.Sprintf(",fd00:214:%d::/112", c.number),
-		"--disable-admission-plugins=ServiceAccount",
-		"--endpoint-reconciler-type=none",
-	)
+	flags := apiserver.Config{
+		Etcd: c.lab.etcd, Host: host, Port: port, CertDir: c.path("certs"), Tokens: c.path("tokens.csv"), Signer: c.path("signer.key"),
+		Services: serviceRange(c.number) + fmt.Sprintf(",fd00:214:%d::/112", c.number),
+	}.Flags("--etcd-prefix=/" + c.Name)
+	c.apiserver, err = c.lab.Start(nil, c.Name+"-apiserver", c.lab.APIServerEnv, append([]string{binary}, flags...)...)
 	if err != nil {
 		return err
 	}

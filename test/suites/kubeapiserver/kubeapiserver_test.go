@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
+	"github.com/xbernetes/xbernetes/test/lab/apiserver"
 	"github.com/xbernetes/xbernetes/test/lab/certificate"
 	"github.com/xbernetes/xbernetes/test/lab/network"
 	"github.com/xbernetes/xbernetes/test/lab/process"
@@ -93,21 +94,10 @@ func startAPIServer(t *testing.T, etcd string) *rest.Config {
 	if err := os.WriteFile(tokens, []byte(token+`,admin,admin,"system:masters"`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := process.Spawn(t, nil, "kube-apiserver", nil, program.Need(t, "kube-apiserver"),
-		"--etcd-servers="+etcd,
-		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
-		"--secure-port="+port,
-		"--cert-dir="+dir, // where it makes itself a certificate
-		"--token-auth-file="+tokens,
-		"--authorization-mode=RBAC",
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+signer,
-		"--service-account-signing-key-file="+signer,
-		"--service-cluster-ip-range=10.0.0.0/24",
-		"--disable-admission-plugins=ServiceAccount",
-		"--endpoint-reconciler-type=none",
-	)
+	flags := apiserver.Config{
+		Etcd: etcd, Host: "127.0.0.1", Port: port, CertDir: dir, Tokens: tokens, Signer: signer, Services: "10.0.0.0/24",
+	}.Flags()
+	server := process.Spawn(t, nil, "kube-apiserver", nil, append([]string{program.Need(t, "kube-apiserver")}, flags...)...)
 	config := &rest.Config{
 		Host:            "https://127.0.0.1:" + port,
 		BearerToken:     token,
