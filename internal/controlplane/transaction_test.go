@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,10 +14,10 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -274,73 +275,6 @@ func TestTransactionDryRun(t *testing.T) {
 	}
 }
 
-// TestTransfersKeepTheSum: clients at both servers move amounts between objects, and no
-// amount is lost or made.
-func TestTransfersKeepTheSum(t *testing.T) {
-	p := servers(t)
-	ns := namespace(t, p.a)
-	const accounts, clients, each, start = 8, 6, 10, 100
-	for i := range accounts {
-		if _, err := p.a.client.CoreV1().ConfigMaps(ns).Create(t.Context(), aMap(ns, fmt.Sprint("account-", i), "n", fmt.Sprint(start)), metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var group sync.WaitGroup
-	for n := range clients {
-		at := []*server{p.a, p.b}[n%2]
-		c := transactions(t, at)
-		group.Go(func() {
-			for k := range each {
-				transfer(t, at, c, ns, (n*7+k)%accounts, (n*3+k*5+1)%accounts)
-			}
-		})
-	}
-	group.Wait()
-	sum := 0
-	list, err := p.b.client.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range list.Items {
-		var amount int
-		if _, err := fmt.Sscan(m.Data["n"], &amount); err == nil {
-			sum += amount
-		}
-	}
-	if sum != accounts*start {
-		t.Errorf("the accounts hold %d in all, want %d", sum, accounts*start)
-	}
-}
-
-// transfer moves one from an account to another, however often others come first.
-func transfer(t *testing.T, s *server, c *client.Client, ns string, from, to int) {
-	if from == to {
-		return
-	}
-	for t.Context().Err() == nil {
-		var changed []v1alpha1.Operation
-		for _, move := range []struct{ account, by int }{{from, -1}, {to, 1}} {
-			m, err := s.client.CoreV1().ConfigMaps(ns).Get(t.Context(), fmt.Sprint("account-", move.account), metav1.GetOptions{})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			var amount int
-			_, _ = fmt.Sscan(m.Data["n"], &amount)
-			m.Data["n"] = fmt.Sprint(amount + move.by)
-			changed = append(changed, client.Update(m))
-		}
-		_, err := c.Do(t.Context(), changed...)
-		if err == nil {
-			return
-		}
-		if !apierrors.IsConflict(err) {
-			t.Error(err)
-			return
-		}
-	}
-}
-
 // grant lets a user create a resource in a namespace.
 func grant(t *testing.T, s *server, ns, name, resource string) {
 	t.Helper()
@@ -466,50 +400,107 @@ func TestTransactionIsAudited(t *testing.T) {
 	}
 }
 
-// TestFailedTransactionsLeaveNothing: many of them, failing in several ways, leave the
-// objects, the quota and the goroutines of the server as they were.
+var failures = flag.Int("failures", 900, "how many transactions of TestFailedTransactionsLeaveNothing fail")
+
+// TestFailedTransactionsLeaveNothing: however many transactions fail, and in whichever way, the
+// store has the same keys as before, a watch has shown nothing, the quota is free, and no
+// goroutine is left.
 func TestFailedTransactionsLeaveNothing(t *testing.T) {
-	s := startTest(t, childSettings{Addresses: []string{testEtcd(t, "127.0.0.1:0")}, ServerID: "a", LeaderElection: fast})
+	address := testEtcd(t, "127.0.0.1:0")
+	s := startTest(t, childSettings{Addresses: []string{address}, ServerID: "a", LeaderElection: fast})
 	ns := namespace(t, s)
-	used := quotaOf(t, s, ns, 2)
+	used := quotaOf(t, s, ns, 4)
 	c := transactions(t, s)
-	fail := func() {
-		for name, last := range map[string]v1alpha1.Operation{
-			"invalid": client.Create(aMap(ns, "not_valid")), "missing": client.Exists("v1", "ConfigMap", ns, "nobody"), "over quota": client.Create(aMap(ns, "third")),
-		} {
-			if _, err := c.Do(t.Context(), client.Create(aMap(ns, "first")), last); err == nil {
-				t.Fatalf("%s: the transaction was made", name)
-			}
+	stale, err := s.client.CoreV1().ConfigMaps(ns).Create(t.Context(), aMap(ns, "there"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.ResourceVersion = "1"
+	ways := []struct {
+		name string
+		last []v1alpha1.Operation
+	}{
+		{"invalid", []v1alpha1.Operation{client.Create(aMap(ns, "not_valid"))}},
+		{"missing", []v1alpha1.Operation{client.Exists("v1", "ConfigMap", ns, "nobody")}},
+		{"taken", []v1alpha1.Operation{client.Create(aMap(ns, "there"))}},
+		{"stale", []v1alpha1.Operation{client.Update(stale)}},
+		{"of no kind", []v1alpha1.Operation{client.Delete("v1", "Nothing", ns, "there")}},
+		{"over quota", []v1alpha1.Operation{client.Create(aMap(ns, "third")), client.Create(aMap(ns, "fourth"))}},
+	}
+	fail := func(n int) {
+		way := ways[n%len(ways)]
+		if _, err := c.Do(t.Context(), append([]v1alpha1.Operation{client.Create(aMap(ns, "first"))}, way.last...)...); err == nil {
+			t.Fatalf("%s: the transaction was made", way.name)
 		}
 	}
-	fail() // what is made once is made now
-	before := s.goroutines(t)
-	for range 300 {
-		fail()
+	for n := range ways { // what is made once is made now
+		fail(n)
 	}
-	if got := used(); got != 1 {
-		t.Errorf("%d are used of the quota, want 1", got)
+	list, err := s.client.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := s.client.CoreV1().ConfigMaps(ns).Get(t.Context(), "first", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the object of a failed transaction: %v", err)
+	watch, err := s.client.CoreV1().ConfigMaps(ns).Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
 	}
-	until(t, "the goroutines have ended", func(context.Context) (bool, error) { return s.goroutines(t) < before+50, nil })
+	defer watch.Stop()
+	keys, before := keysOf(t, address, ns), s.metric(t, "go_goroutines")
+	for n := range *failures {
+		fail(n)
+	}
+	if got := used(); got != len(list.Items) {
+		t.Errorf("%d are used of the quota, want %d", got, len(list.Items))
+	}
+	if got := keysOf(t, address, ns); got != keys {
+		t.Errorf("the store has %d keys of the namespace, want %d", got, keys)
+	}
+	if _, err := c.Do(t.Context(), client.Create(aMap(ns, "after"))); err != nil {
+		t.Fatal(err)
+	}
+	if event := <-watch.ResultChan(); event.Type != "ADDED" || event.Object.(*corev1.ConfigMap).Name != "after" {
+		t.Errorf("a watch has shown %s of %+v, want that of the transaction that was made", event.Type, event.Object)
+	}
+	t.Logf("resident: %d MiB", s.metric(t, "process_resident_memory_bytes")>>20)
+	until(t, "the goroutines have ended", func(context.Context) (bool, error) { return s.metric(t, "go_goroutines") < before+50, nil })
 }
 
-var goroutines = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
+// keysOf counts the keys of a namespace's objects in a store, but for Events.
+func keysOf(t *testing.T, address, ns string) (keys int) {
+	t.Helper()
+	store, err := clientv3.New(clientv3.Config{Endpoints: []string{address}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	all, err := store.Get(t.Context(), "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range all.Kvs {
+		if name := string(kv.Key); strings.Contains(name, "/"+ns+"/") && !strings.Contains(name, "/events/") {
+			keys++
+		}
+	}
+	return keys
+}
 
-// goroutines counts those of the server.
-func (s *server) goroutines(t *testing.T) int {
+// metric returns the value of a metric without labels.
+func (s *server) metric(t *testing.T, name string) int64 {
 	t.Helper()
 	metrics, err := s.client.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := strconv.Atoi(string(goroutines.FindSubmatch(metrics)[1]))
+	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(metrics)
+	if found == nil {
+		t.Fatalf("/metrics has no %s", name)
+	}
+	value, err := strconv.ParseFloat(string(found[1]), 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return int64(value)
 }
 
 // TestTransactionInAHangingWebhook: a webhook that does not answer ends the transaction with

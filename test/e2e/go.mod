@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/xbernetes/xbernetes/test/lab => ../lab
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/google/go-cmp v0.7.0
 	github.com/rogpeppe/go-internal v1.14.1
 	github.com/xbernetes/xbernetes/test/lab v0.0.0

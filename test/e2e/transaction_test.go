@@ -77,8 +77,18 @@ func try(ctx context.Context, s *server, set int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.CoreV1().RESTClient().Post().AbsPath("/apis/transaction.xbernetes.io/v1alpha1/transactions").
-		SetHeader("Content-Type", "application/json").Body(transactionOf(set)).Do(ctx).Raw()
+	return transact(ctx, client, transactionOf(set))
+}
+
+// transact sends a transaction.
+func transact(ctx context.Context, client kubernetes.Interface, text []byte) ([]byte, error) {
+	raw, err := client.CoreV1().RESTClient().Post().AbsPath("/apis/transaction.xbernetes.io/v1alpha1/transactions").
+		SetHeader("Content-Type", "application/json").Body(text).Do(ctx).Raw()
+	status := metav1.Status{}
+	if err != nil && json.Unmarshal(raw, &status) == nil && status.Status == metav1.StatusFailure {
+		return nil, &apierrors.StatusError{ErrStatus: status} // client-go takes each 409 of a POST for AlreadyExists
+	}
+	return raw, err
 }
 
 // seen is what a watch has shown: parts in order, each with its version.

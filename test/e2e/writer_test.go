@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
@@ -240,14 +241,19 @@ func (s *server) all(t testing.TB) map[string]*unstructured.Unstructured {
 	return found
 }
 
-// once is a client that sends every request once.
-func (s *server) once() dynamic.ResourceInterface {
+// onceConfig is that of a client that sends every request once.
+func (s *server) onceConfig() *rest.Config {
 	cfg, err := s.config()
 	if err != nil {
 		panic(err) // the kubeconfig was read before
 	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return noRetry{next} })
-	dyn, err := dynamic.NewForConfig(cfg)
+	return cfg
+}
+
+// once is a client of widgets that sends every request once.
+func (s *server) once() dynamic.ResourceInterface {
+	dyn, err := dynamic.NewForConfig(s.onceConfig())
 	if err != nil {
 		panic(err)
 	}
