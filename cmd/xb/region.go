@@ -85,7 +85,7 @@ The regions are named in a file:
 The membership is changed in the register. Instead of it, central can name the kubeconfig
 of a central store. All clients must have the same. See docs/regions.md.`,
 	}
-	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionRemoveCommand(), newRegionCollectCommand(), newRegionKubeconfigCommand(), newRegionServeCommand(logs), newRegionAgentCommand(logs))
+	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionStatusCommand(), newRegionRemoveCommand(), newRegionCollectCommand(), newRegionKubeconfigCommand(), newRegionServeCommand(logs), newRegionAgentCommand(logs))
 	return cmd
 }
 
@@ -126,6 +126,35 @@ func newRegionListCommand() *cobra.Command {
 					return err
 				}
 				return f.output.Write(cmd.OutOrStdout(), report.Members(members))
+			})
+		},
+	}
+	f.register(cmd)
+	f.output.Register(cmd)
+	return cmd
+}
+
+func newRegionStatusCommand() *cobra.Command {
+	f := &regionTarget{}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the regions stand, and what operations have not ended",
+		Long: `Show how the regions stand, and what operations have not ended, since when, and who can
+end them. One that began just now may well be under way. The register must answer; operations of
+a region that does not are not shown.
+` + regionExits,
+		Example: "  xb region status --regions regions.yaml -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.output.Check(); err != nil {
+				return err
+			}
+			return f.with(cmd, func(ctx context.Context, _ client.Config, r *client.Regions) error {
+				status, err := r.Status(ctx)
+				if err != nil {
+					return err
+				}
+				return f.output.Write(cmd.OutOrStdout(), report.Status(status))
 			})
 		},
 	}

@@ -219,6 +219,11 @@ func (w *world) away() {
 	_, err = eu.Create(short, Account, "team-b", Options{Operation: id})
 	w.fails(err, ErrOpen)
 	w.waits = func() {}
+	status, err := w.regions.Status(ctx)
+	if err != nil || len(status.Unfinished) != 1 || status.Unfinished[0].Operation != id || status.Unfinished[0].Since.IsZero() ||
+		!strings.Contains(status.Unfinished[0].Next, "region ap must answer") {
+		w.Errorf("while ap is away, the status is %+v, %v", status, err)
+	}
 	w.lists(Account, []string{"eu", "us"}, "team-a")
 	home, err := w.in("ap").Route(ctx, Account, "team-a")
 	if err != nil || home != "eu" {
@@ -231,6 +236,9 @@ func (w *world) away() {
 		w.must(err)
 	}
 	w.lists(Account, everywhere, "team-a", "team-b")
+	if status, err = w.regions.Status(ctx); err != nil || len(status.Unfinished) != 0 {
+		w.Errorf("after all is done, the status is %+v, %v", status, err)
+	}
 
 	w.servers["ap"].Kill()
 	w.fails(w.regions.Remove(ctx, "ap", false), ErrAway)

@@ -145,7 +145,7 @@ func decode(at stored.Place, object runtime.Object) (stored.Object, error) {
 	if err != nil {
 		return stored.Object{}, fmt.Errorf("%T %s in %s cannot be used: %w", object, meta.Name, name(at), err)
 	}
-	return stored.Object{Place: at, Version: stored.Version(meta.ResourceVersion), Body: body}, nil
+	return stored.Object{Place: at, Version: stored.Version(meta.ResourceVersion), Body: body, Created: meta.CreationTimestamp.Time}, nil
 }
 
 func decodeClaim(s v1alpha1.ClaimSpec) (stored.Claim, error) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/xbernetes/xbernetes/api/region/client"
 )
@@ -83,6 +84,23 @@ func (m Members) WriteText(w io.Writer) error {
 	fmt.Fprintln(t, "REGION\tSTATE\tSINCE\tPROBLEM")
 	for _, x := range m {
 		fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", x.Region, x.State, x.Since, x.Problem)
+	}
+	return t.Flush()
+}
+
+// Status is how the regions stand.
+type Status client.Status
+
+// WriteText writes a line for each region, and one for each operation that has not ended.
+func (s Status) WriteText(w io.Writer) error {
+	if err := Members(s.Members).WriteText(w); err != nil || len(s.Unfinished) == 0 {
+		return err
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "OPERATION\tVERB\tKIND\tNAME\tSTATE\tREGION\tSINCE\tWHO CAN END IT")
+	for _, u := range s.Unfinished {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Operation, u.Verb, u.Kind, u.Name, u.State, u.Region, u.Since.UTC().Format(time.RFC3339), u.Next)
 	}
 	return t.Flush()
 }

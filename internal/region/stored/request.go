@@ -1,5 +1,7 @@
 package stored
 
+import "time"
+
 // Place is where objects are stored: a region, or Central.
 type Place string
 
@@ -63,6 +65,8 @@ type Object struct {
 	Place   Place
 	Version Version
 	Body    Body
+	// Created is when, by the clock of the place. It is for people: no decision is made by it.
+	Created time.Time
 }
 
 // Answer is what a place says to a request.
