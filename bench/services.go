@@ -50,7 +50,7 @@ func postgreSQL(dir string) (service, error) {
 	}
 	run := append(as, filepath.Join(programs, "postgres"), "-D", data,
 		"-c", "listen_addresses=127.0.0.1", "-c", "port="+port, "-c", "unix_socket_directories=", "-c", "max_connections=300")
-	return awaited(dir, "postgres", addr, run)
+	return awaited(dir, "postgres", addr, "ready to accept connections", run)
 }
 
 // unprivileged is how a command is begun that must not run as root, and to whom data is given
@@ -84,18 +84,19 @@ func jetStream(cfg config, dir string) (service, error) {
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		return service{}, err
 	}
-	return awaited(dir, "nats", addr, []string{filepath.Join(cfg.bin, "nats-server"), "--config", file})
+	return awaited(dir, "nats", addr, "Server is ready", []string{filepath.Join(cfg.bin, "nats-server"), "--config", file})
 }
 
-// awaited starts a server, and returns once it takes connections.
-func awaited(dir, name, addr string, argv []string) (service, error) {
+// awaited starts a server, and returns once it has printed that it is ready. Its port is open
+// before that.
+func awaited(dir, name, addr, ready string, argv []string) (service, error) {
 	server, err := launch(dir, name, nil, argv...)
 	if err != nil {
 		return service{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := waitFor(ctx, name, func(ctx context.Context) error { return dial(ctx, addr) }); err != nil {
+	if _, err := server.AwaitLine(ctx, ready); err != nil {
 		end(server)
 		return service{}, err
 	}
