@@ -57,7 +57,7 @@ var rules = []rule{
 	{"internal/gauges", "shows what others counted; the only room of journals that knows Prometheus", []string{"internal/etcdapi", "internal/notify", "internal/replica", "internal/replica/stats"}, []string{"github.com/prometheus/client_golang/prometheus"}},
 	{"internal/usage", "the manners of commands, whatever they do", nil, []string{"github.com/spf13/...", "golang.org/x/term"}},
 	{"internal/collector", "paces the collector of any process", nil, []string{"github.com/KimMachineGun/automemlimit/memlimit"}},
-	{"internal/apply", "sends transactions as any client does", []string{"api/transaction/client", "api/transaction/v1alpha1"}, []string{apimachinery, clientGo}},
+	{"internal/apply", "sends transactions as any client does", []string{"api/transaction/client", "api/transaction/v1alpha1"}, []string{apimachinery, clientGo, "github.com/aymanbagabas/go-udiff", "sigs.k8s.io/cli-utils/pkg/kstatus/status", "sigs.k8s.io/yaml"}},
 	{"internal/leader", "elects, whatever the work is", nil, []string{apimachinery, clientGo}},
 	{"internal/backoff", "waits, whatever is tried", nil, nil},
 

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,13 +50,15 @@ func (f *kubeFlags) server() (*rest.Config, string, error) {
 
 func newApplyCommand() *cobra.Command {
 	o, out, atomic := apply.Options{}, usage.Output("text"), false
+	var wait bool
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "apply --atomic -f FILE",
 		Short: "Apply manifests together, or none of them",
 		Long: `Apply manifests by server-side apply, in one transaction: all objects are changed,
 or none is. Objects may be in a namespace that is among them. With --set, what was
 applied as part of that set before, and is in no manifest any more, is deleted in
-the same transaction.
+the same transaction. With --dry-run --diff, see before what would be changed.
 
 It needs an API server of xbernetes. As a plugin of kubectl it is kubectl xb apply:
 call the program kubectl-xb, or make a link of that name to it.`,
@@ -68,6 +72,9 @@ call the program kubectl-xb, or make a link of that name to it.`,
 	flags.StringVar(&o.Manager, "field-manager", "xb-apply", "the name of the fields' manager")
 	flags.BoolVar(&o.Force, "force-conflicts", false, "take fields from other managers")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "check everything, and change nothing")
+	flags.BoolVar(&o.Diff, "diff", false, "print what changes of each object; values of Secrets are hidden")
+	flags.BoolVar(&wait, "wait", false, "wait until all is ready, and what was deleted is gone")
+	flags.DurationVar(&timeout, "timeout", 5*time.Minute, "how long --wait waits")
 	flags.StringVar(&o.Set, "set", "", "name of a Secret that remembers what was applied; what is applied no more is deleted")
 	out.Register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -93,7 +100,12 @@ call the program kubectl-xb, or make a link of that name to it.`,
 		if err != nil {
 			return err
 		}
-		return out.Write(cmd.OutOrStdout(), report)
+		if err := out.Write(cmd.OutOrStdout(), report); err != nil || !wait || o.DryRun {
+			return err
+		}
+		ctx, stop := context.WithTimeout(cmd.Context(), timeout)
+		defer stop()
+		return apply.Wait(ctx, to, report, cmd.ErrOrStderr())
 	}
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -31,6 +32,7 @@ type Options struct {
 	Manager   string   // the field manager
 	Force     bool     // take fields from other managers
 	DryRun    bool
+	Diff      bool // the report says what changes
 	// Set is the name of the Secret of an apply set. What belonged to the set and is in
 	// no manifest any more is deleted. Empty: nothing is deleted.
 	Set string
@@ -39,11 +41,17 @@ type Options struct {
 
 // Done is what became of one object.
 type Done struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-	Change    string `json:"change"` // created, changed, unchanged or deleted
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	Change     string `json:"change"` // created, changed, unchanged or deleted
+	// Diff is what changed, as a unified diff of YAML, if it was asked for.
+	Diff string `json:"diff,omitempty"`
 }
+
+// name is how kubectl names the object.
+func (d Done) name() string { return strings.ToLower(d.Kind) + "/" + d.Name }
 
 // Report is what was done.
 type Report struct {
@@ -59,7 +67,7 @@ func (r Report) WriteText(w io.Writer) error {
 		note = " (server dry run)"
 	}
 	for _, d := range r.Objects {
-		if _, err := fmt.Fprintf(w, "%s/%s %s%s\n", strings.ToLower(d.Kind), d.Name, d.Change, note); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %s%s\n%s", d.name(), d.Change, note, d.Diff); err != nil {
 			return err
 		}
 	}
@@ -102,15 +110,15 @@ func Apply(ctx context.Context, to Server, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	return report(plan, status, o.DryRun)
+	return report(plan, status, o)
 }
 
-// step is an operation, and the version that its object had before.
+// step is an operation, and its object before.
 type step struct {
 	v1alpha1.Operation
 	Done
-	before string // resourceVersion; empty: the object was not there
-	silent bool   // is not reported
+	before *unstructured.Unstructured // nil: the object was not there
+	silent bool                       // is not reported
 }
 
 // planFor returns the steps that bring the objects about.
@@ -132,13 +140,13 @@ func planFor(ctx context.Context, to Server, o Options, objects []object) ([]ste
 		if err != nil {
 			return nil, fmt.Errorf("encode %s %q: %w", object.GetKind(), object.GetName(), err)
 		}
-		before, err := versionOf(ctx, to, object)
+		before, err := objectBefore(ctx, to, object)
 		if err != nil {
 			return nil, err
 		}
 		plan = append(plan, step{
 			Operation: v1alpha1.Operation{Verb: v1alpha1.Apply, Object: &runtime.RawExtension{Raw: text}, FieldManager: o.Manager, Force: o.Force},
-			Done:      Done{Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName()}, before: before,
+			Done:      doneTo(*object.Unstructured), before: before,
 		})
 	}
 	if set != nil {
@@ -150,16 +158,18 @@ func planFor(ctx context.Context, to Server, o Options, objects []object) ([]ste
 	return plan, nil
 }
 
-// versionOf reads the version of an object as it is now; empty if there is none.
-func versionOf(ctx context.Context, to Server, o object) (string, error) {
+// doneTo names the object that something is done to.
+func doneTo(o unstructured.Unstructured) Done {
+	return Done{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// objectBefore reads an object as it is now; nil if there is none.
+func objectBefore(ctx context.Context, to Server, o object) (*unstructured.Unstructured, error) {
 	now, err := o.in(to.API).Get(ctx, o.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return "", nil
+		return nil, nil
 	}
-	if err != nil {
-		return "", err
-	}
-	return now.GetResourceVersion(), nil
+	return now, err
 }
 
 func send(ctx context.Context, c *client.Client, plan []step, dryRun bool) (*v1alpha1.TransactionStatus, error) {
@@ -178,30 +188,43 @@ func send(ctx context.Context, c *client.Client, plan []step, dryRun bool) (*v1a
 }
 
 // report says what became of each object.
-func report(plan []step, status *v1alpha1.TransactionStatus, dryRun bool) (Report, error) {
-	r := Report{DryRun: dryRun, ResourceVersion: status.ResourceVersion}
+func report(plan []step, status *v1alpha1.TransactionStatus, o Options) (Report, error) {
+	r := Report{DryRun: o.DryRun, ResourceVersion: status.ResourceVersion}
 	for i, s := range plan {
 		if s.silent {
 			continue
 		}
-		done := s.Done
-		var after metav1.PartialObjectMetadata
-		if object := status.Results[i].Object; s.Verb == v1alpha1.Apply && object != nil {
-			if err := json.Unmarshal(object.Raw, &after); err != nil {
-				return r, fmt.Errorf("read the answer about %s/%s: %w", done.Kind, done.Name, err)
-			}
-		}
-		switch {
-		case s.Verb == v1alpha1.Delete:
-			done.Change = "deleted"
-		case s.before == "":
-			done.Change = "created"
-		case s.before == after.ResourceVersion:
-			done.Change = "unchanged"
-		default:
-			done.Change = "changed"
+		done, err := s.done(status.Results[i].Object, o.Diff)
+		if err != nil {
+			return r, fmt.Errorf("read the answer about %s: %w", s.name(), err)
 		}
 		r.Objects = append(r.Objects, done)
 	}
 	return r, nil
+}
+
+// done says what became of the object of a step, of which the server answered with answer.
+func (s step) done(answer *runtime.RawExtension, withDiff bool) (done Done, err error) {
+	done = s.Done
+	var after *unstructured.Unstructured
+	if s.Verb != v1alpha1.Delete && answer != nil {
+		after = &unstructured.Unstructured{}
+		if err := json.Unmarshal(answer.Raw, after); err != nil {
+			return done, err
+		}
+	}
+	switch {
+	case s.Verb == v1alpha1.Delete:
+		done.Change = "deleted"
+	case s.before == nil:
+		done.Change = "created"
+	case after != nil && s.before.GetResourceVersion() == after.GetResourceVersion():
+		done.Change = "unchanged"
+	default:
+		done.Change = "changed"
+	}
+	if withDiff && done.Change != "unchanged" {
+		done.Diff, err = diff(s.name(), s.before, after)
+	}
+	return done, err
 }

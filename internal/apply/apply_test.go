@@ -1,14 +1,21 @@
 package apply
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	"sigs.k8s.io/yaml"
 )
 
 // kinds knows ConfigMaps and Namespaces.
@@ -109,5 +116,70 @@ func TestReadRefusesWhatIsTooLong(t *testing.T) {
 func TestID(t *testing.T) {
 	if got, want := idOf("test", "my-set"), "applyset-0eFHV8ySqp7XoShsGvyWFQD3s96yqwHmzc4e0HR1dsY-v1"; got != want {
 		t.Errorf("the ID is %s, want %s", got, want)
+	}
+}
+
+// TestDiff: what changes is shown, but for what the server sets and the values of Secrets.
+func TestDiff(t *testing.T) {
+	object := func(text string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s, resourceVersion: \"%d\", managedFields: [%d]}\ndata: {same: c2FtZQ==, other: %s}\n"
+	got, err := diff("secret/s", object(fmt.Sprintf(secret, 1, 1, "b2xk")), object(fmt.Sprintf(secret, 2, 2, "bmV3")))
+	if want := `--- secret/s (now)
++++ secret/s (after)
+@@ -1,6 +1,6 @@
+ apiVersion: v1
+ data:
+-  other: (hidden, now)
++  other: (hidden, after)
+   same: (hidden)
+ kind: Secret
+ metadata:
+`; got != want || err != nil {
+		t.Errorf("got\n%s\nwant\n%s (%v)", got, want, err)
+	}
+	for name, o := range map[string][2]*unstructured.Unstructured{"created": {nil, object(one)}, "deleted": {object(one), nil}} {
+		got, err := diff("configmap/one", o[0], o[1])
+		if sign := map[string]string{"created": "+", "deleted": "-"}[name]; !strings.Contains(got, "\n"+sign+"kind: ConfigMap\n") || err != nil {
+			t.Errorf("%s: got\n%s (%v)", name, got, err)
+		}
+	}
+}
+
+// TestWait: it waits for what the status lacks, and says it when time is over.
+func TestWait(t *testing.T) {
+	deployment := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web", "namespace": "shop", "generation": int64(1)}, "spec": map[string]any{"replicas": int64(1)},
+	}}
+	to := kinds()
+	to.Mapper.(*meta.DefaultRESTMapper).Add(schema.GroupVersion{Group: "apps", Version: "v1"}.WithKind("Deployment"), meta.RESTScopeNamespace)
+	api := fake.NewSimpleDynamicClient(runtime.NewScheme(), deployment)
+	to.API = api
+	applied := Report{Objects: []Done{
+		{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", Change: "created"},
+		{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "old", Change: "deleted"},
+	}}
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer stop()
+	var said strings.Builder
+	err := Wait(ctx, to, applied, &said)
+	if err == nil || !strings.Contains(err.Error(), "this is not ready: deployment/web: ") || said.String() != "configmap/old is gone\n" {
+		t.Errorf("a deployment without a status: %v, and said %q", err, said.String())
+	}
+	ready := deployment.DeepCopy()
+	ready.Object["status"] = map[string]any{"observedGeneration": int64(1), "replicas": int64(1), "updatedReplicas": int64(1), "readyReplicas": int64(1), "availableReplicas": int64(1),
+		"conditions": []any{map[string]any{"type": "Available", "status": "True"}}}
+	resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	if _, err := api.Resource(resource).Namespace("shop").Update(t.Context(), ready, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	said.Reset()
+	if err := Wait(t.Context(), to, applied, &said); err != nil || said.String() != "deployment/web is ready\nconfigmap/old is gone\n" {
+		t.Errorf("a deployment that is ready: %v, and said %q", err, said.String())
 	}
 }

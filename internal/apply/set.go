@@ -198,5 +198,5 @@ func keyOf(kind schema.GroupKind, namespace, name string) string {
 func deletion(m unstructured.Unstructured) step {
 	o := client.Delete(m.GetAPIVersion(), m.GetKind(), m.GetNamespace(), m.GetName())
 	o.Preconditions = &v1alpha1.Preconditions{UID: m.GetUID()}
-	return step{Operation: o, Done: Done{Kind: m.GetKind(), Namespace: m.GetNamespace(), Name: m.GetName()}}
+	return step{Operation: o, Done: doneTo(m), before: &m}
 }

@@ -64,7 +64,9 @@ func TestAtomicApply(t *testing.T) {
 		t.Error("a dry run deleted something")
 	}
 	manifest("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: stock, namespace: shop}\ndata: {left: \"8\"}\n")
+	xb("-  left: \"9\"\n+  left: \"8\"\n", false, append(apply, "--dry-run", "--diff")...)
 	xb("configmap/stock changed\nconfigmap/extra deleted\nnamespace/shop deleted\n", false, apply...)
+	xb("configmap/stock unchanged\n", false, append(apply, "--wait")...)
 	xb("say --atomic", true, "apply", "-f", dir)
 
 	plugin := filepath.Join(t.TempDir(), "kubectl-xb")
