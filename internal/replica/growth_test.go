@@ -47,7 +47,7 @@ func TestGrowth(t *testing.T) {
 		pause   = 100 * time.Millisecond // ten writes a second
 		keys    = 500
 		grows   = 40 * time.Minute // until slots are deleted as fast as they are written
-		compact = 5 * time.Minute // as API servers do
+		compact = 5 * time.Minute  // as API servers do
 	)
 	end := *growthFor
 	synctest.Test(t, func(t *testing.T) {
