@@ -251,23 +251,36 @@ func (p *party) together(ctx context.Context, operations []map[string]any) error
 }
 
 // TestHistoriesOfTransactions: clients of one or two servers read and write a few objects, by
-// transactions and by plain requests, while a server is killed. The history is strictly
+// transactions and by plain requests, while a server or the store is killed. The history is strictly
 // serializable: some order of the calls, in which none comes before one that had ended when
 // it began, explains what each was answered. Then clients move amounts between many objects,
 // beside plain writers of the same objects, and the sum stays.
 func TestHistoriesOfTransactions(t *testing.T) {
 	t.Run("file", func(t *testing.T) {
-		testHistories(t, newServer(t, nil, "alone", "", nil))
+		alone := newServer(t, nil, "alone", "", nil)
+		testHistories(t, []*server{alone}, func() { alone.again(t) })
 	})
 	t.Run("S3", func(t *testing.T) {
 		store := startStore(t, nil)
-		testHistories(t,
-			newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.env()),
-			newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.env()))
+		vendor := newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.env())
+		tenant := newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.env())
+		testHistories(t, []*server{vendor, tenant}, func() { vendor.again(t) }, func() {
+			store.Kill()
+			store.up(t)
+		})
 	})
 }
 
-func testHistories(t *testing.T, servers ...*server) {
+// again kills the server and starts it again.
+func (s *server) again(t *testing.T) {
+	t.Helper()
+	s.Kill()
+	s.up(t)
+}
+
+// testHistories has clients of the servers at work while the faults happen.
+func testHistories(t *testing.T, servers []*server, faults ...func()) {
+	t.Helper()
 	random := moments(t)
 	for _, s := range servers {
 		s.up(t)
@@ -289,8 +302,7 @@ func testHistories(t *testing.T, servers ...*server) {
 	}
 	for range *crashKills / 4 {
 		letPass(random, 2*time.Second)
-		servers[0].Kill()
-		servers[0].up(t)
+		faults[random.IntN(len(faults))]()
 	}
 	letPass(random, 2*time.Second)
 	rest()
