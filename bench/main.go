@@ -1,6 +1,3 @@
-// Command bench measures xb against etcd and kube-apiserver, side by side in
-// one run: rounds alternate between the systems, and what is reported is the
-// median of each and the ratio of the medians. It asserts nothing.
 package main
 
 import (
@@ -13,56 +10,59 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
-)
 
-// config is what a run is told.
-type config struct {
-	xb, bin, dir string
-	original     string
-	rounds       int
-	scale        float64
-	clients      int
-}
+	"github.com/xbernetes/xbernetes/bench/etcdapi"
+	"github.com/xbernetes/xbernetes/bench/gateway"
+	"github.com/xbernetes/xbernetes/bench/kubeapi"
+	"github.com/xbernetes/xbernetes/bench/measure"
+	"github.com/xbernetes/xbernetes/bench/regions"
+	"github.com/xbernetes/xbernetes/bench/servicesync"
+)
 
 // A suite measures one subject on two or more systems. With an error it returns
 // what it has measured so far.
 type suite struct {
 	name string
-	run  func(ctx context.Context, cfg config) ([]comparison, error)
+	run  func(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error)
 }
 
 var suites = []suite{
-	{"etcd-api", etcdAPI},
-	{"stores", stores},
-	{"check-perf", checkPerf},
-	{"kube-api", kubeAPI},
-	{"s3", s3Latency},
-	{"transactions", transactions},
-	{"start", startUp},
-	{"servicesync", serviceSync},
-	{"fleet", fleetRounds},
-	{"original", besideOriginal},
-	{"gateway", gateway},
-	{"regions", regions},
+	{"etcd-api", etcdapi.BesideEtcd},
+	{"stores", etcdapi.Stores},
+	{"check-perf", etcdapi.CheckPerf},
+	{"kube-api", kubeapi.Loads},
+	{"s3", etcdapi.OnBucket},
+	{"transactions", kubeapi.Transactions},
+	{"start", kubeapi.StartUp},
+	{"servicesync", servicesync.Propagation},
+	{"fleet", servicesync.Fleet},
+	{"original", servicesync.BesideOriginal},
+	{"gateway", gateway.Overhead},
+	{"regions", regions.Overhead},
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == answerOnly {
-		fmt.Fprintln(os.Stderr, "bench:", serveNothing(os.Args[2]))
+	if len(os.Args) == 3 && os.Args[1] == etcdapi.AnswerOnly {
+		fmt.Fprintln(os.Stderr, "bench:", etcdapi.ServeNothing(os.Args[2]))
 		os.Exit(1)
 	}
-	var cfg config
+	names := make([]string, len(suites))
+	for i, s := range suites {
+		names[i] = s.name
+	}
+	var cfg measure.Config
 	var only, out string
-	flag.StringVar(&cfg.xb, "xb", "bin/xb", "the xb binary")
-	flag.StringVar(&cfg.bin, "bin", ".tmp/bin", "where etcd and kube-apiserver are")
-	flag.StringVar(&cfg.dir, "dir", ".tmp/bench", "where data goes; on the disk to be measured")
-	flag.IntVar(&cfg.rounds, "rounds", 5, "rounds of each system, alternating")
-	flag.Float64Var(&cfg.scale, "scale", 1, "multiplies the number of operations")
-	flag.IntVar(&cfg.clients, "clients", 8, "clients of the Kubernetes API, in kube-api")
-	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of etcd-api, stores, check-perf, kube-api, s3, transactions, start, servicesync, fleet, original, gateway, regions")
-	flag.StringVar(&cfg.original, "original", "", "a build of the k8s-endpoints-sync-controller, for the suite original")
+	flag.StringVar(&cfg.XB, "xb", "bin/xb", "the xb binary")
+	flag.StringVar(&cfg.Bin, "bin", ".tmp/bin", "where etcd and kube-apiserver are")
+	flag.StringVar(&cfg.Dir, "dir", ".tmp/bench", "where data goes; on the disk to be measured")
+	flag.IntVar(&cfg.Rounds, "rounds", 5, "rounds of each system, alternating")
+	flag.Float64Var(&cfg.Scale, "scale", 1, "multiplies the number of operations")
+	flag.IntVar(&cfg.Clients, "clients", 8, "clients of the Kubernetes API, in kube-api")
+	flag.StringVar(&only, "only", "", "regular expression: the suites to run, of "+strings.Join(names, ", "))
+	flag.StringVar(&cfg.Original, "original", "", "a build of the k8s-endpoints-sync-controller, for the suite original")
 	flag.StringVar(&out, "json", "", "also write the figures to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -73,24 +73,24 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, cfg config, only, out string) error {
+func run(ctx context.Context, cfg measure.Config, only, out string) error {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return err
 	}
-	for _, p := range []*string{&cfg.xb, &cfg.bin, &cfg.dir} {
+	for _, p := range []*string{&cfg.XB, &cfg.Bin, &cfg.Dir} {
 		if *p, err = filepath.Abs(*p); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("%s, %d cores, %s, %d rounds\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.Version(), cfg.rounds)
-	all := map[string][]comparison{}
+	fmt.Printf("%s, %d cores, %s, %d rounds\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.Version(), cfg.Rounds)
+	all := map[string][]measure.Comparison{}
 	for _, s := range suites {
 		if !pattern.MatchString(s.name) {
 			continue
 		}
 		rows, err := s.run(ctx, cfg)
-		print(os.Stdout, s.name, rows)
+		measure.Print(os.Stdout, s.name, rows)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}

@@ -1,4 +1,6 @@
-package main
+// Package regions measures what the facade of regions adds to a region's API. It never
+// measures how names come to have one owner.
+package regions
 
 import (
 	"context"
@@ -14,50 +16,53 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/xbernetes/xbernetes/bench/front"
+	"github.com/xbernetes/xbernetes/bench/kubeserver"
+	"github.com/xbernetes/xbernetes/bench/measure"
 	"github.com/xbernetes/xbernetes/test/lab/network"
 	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
-// regions measures what the facade of regions adds to a region's API: the same get directly,
+// Overhead measures what the facade of regions adds to a region's API: the same get directly,
 // below /regions/, and below /serviceclusters/, whose route the facade remembers.
-func regions(ctx context.Context, cfg config) ([]comparison, error) {
-	dir := filepath.Join(cfg.dir, "regions")
+func Overhead(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error) {
+	dir := filepath.Join(cfg.Dir, "regions")
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	c, err := startXB(ctx, cfg, dir)
+	c, err := kubeserver.StartXB(ctx, cfg, dir)
 	if err != nil {
 		return nil, err
 	}
-	defer c.stop()
+	defer c.Stop()
 	fronts, err := startFacade(ctx, cfg, dir, c)
 	if err != nil {
 		return nil, err
 	}
-	defer fronts[1].close()
-	gets := newComparison(fmt.Sprintf("get a namespace, %d a second", gatewayRate), fronts[0].name, fronts[1].name, fronts[2].name)
-	for round := range cfg.rounds {
+	defer fronts[1].Close()
+	gets := measure.NewComparison(fmt.Sprintf("get a namespace, %d a second", front.Rate), fronts[0].Name, fronts[1].Name, fronts[2].Name)
+	for round := range cfg.Rounds {
 		for _, f := range fronts {
-			fmt.Fprintf(os.Stderr, "regions: round %d, %s\n", round+1, f.name)
-			m, err := f.gets(ctx, "/api/v1/namespaces/default", max(1, int(10*gatewayRate*cfg.scale)))
+			fmt.Fprintf(os.Stderr, "regions: round %d, %s\n", round+1, f.Name)
+			m, err := f.Gets(ctx, "/api/v1/namespaces/default", max(1, int(10*front.Rate*cfg.Scale)))
 			if err != nil {
-				return []comparison{*gets}, fmt.Errorf("get, %s: %w", f.name, err)
+				return []measure.Comparison{*gets}, fmt.Errorf("get, %s: %w", f.Name, err)
 			}
-			gets.add(f.name, m)
+			gets.Add(f.Name, m)
 		}
 	}
-	return []comparison{*gets}, nil
+	return []measure.Comparison{*gets}, nil
 }
 
 // startFacade makes a server a region with a service cluster, and puts a facade before it. It
 // returns the ways to the server.
-func startFacade(ctx context.Context, cfg config, dir string, c *kubeCluster) ([]front, error) {
+func startFacade(ctx context.Context, cfg measure.Config, dir string, c *kubeserver.Cluster) ([]front.Front, error) {
 	list := filepath.Join(dir, "regions.yaml")
 	if err := os.WriteFile(list, []byte("register: eu\nregions: {eu: kubeconfig}\n"), 0o600); err != nil {
 		return nil, err
 	}
 	for _, args := range [][]string{{"region", "join", "eu"}, {"servicecluster", "create", "tokyo", "--region", "eu"}} {
-		if out, err := exec.CommandContext(ctx, cfg.xb, append(args, "--regions", list)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, cfg.XB, append(args, "--regions", list)...).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("xb %v: %w: %s", args, err, out)
 		}
 	}
@@ -65,44 +70,44 @@ func startFacade(ctx context.Context, cfg config, dir string, c *kubeCluster) ([
 	if err != nil {
 		return nil, err
 	}
-	direct := rest.AnonymousClientConfig(c.config)
+	direct := rest.AnonymousClientConfig(c.Config)
 	direct.BearerToken, direct.QPS = token, -1
 	client, err := rest.HTTPClientFor(direct)
 	if err != nil {
 		return nil, err
 	}
 	address, own := network.FreeAddr("127.0.0.1"), filepath.Join(dir, "facade")
-	p, err := launch(dir, "facade", nil, cfg.xb, "region", "serve", "--regions", list, "--listen", address, "--data-dir", own)
+	p, err := measure.Launch(dir, "facade", nil, cfg.XB, "region", "serve", "--regions", list, "--listen", address, "--data-dir", own)
 	if err != nil {
 		return nil, err
 	}
-	through := front{name: "/regions/eu", base: "https://" + address + "/regions/eu", servers: []*process.Process{p}, close: func() { end(p) }}
-	err = waitFor(ctx, "the facade", func(ctx context.Context) error {
+	through := front.Front{Name: "/regions/eu", Base: "https://" + address + "/regions/eu", Servers: []*process.Process{p}, Close: func() { measure.End(p) }}
+	err = measure.WaitFor(ctx, "the facade", func(ctx context.Context) error {
 		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(own, "kubeconfig"))
 		if err != nil {
 			return err
 		}
 		config.BearerToken = token
-		if through.client == nil {
-			if through.client, err = rest.HTTPClientFor(config); err != nil {
+		if through.Client == nil {
+			if through.Client, err = rest.HTTPClientFor(config); err != nil {
 				return err
 			}
 		}
-		_, err = through.get(ctx, "/version")
+		_, err = through.Get(ctx, "/version")
 		return err
 	})
 	if err != nil {
-		through.close()
+		through.Close()
 		return nil, err
 	}
 	routed := through
-	routed.name, routed.base = "/serviceclusters/tokyo", "https://"+address+"/serviceclusters/tokyo"
-	return []front{{name: "direct", base: c.config.Host, client: client, servers: c.servers}, through, routed}, nil
+	routed.Name, routed.Base = "/serviceclusters/tokyo", "https://"+address+"/serviceclusters/tokyo"
+	return []front.Front{{Name: "direct", Base: c.Config.Host, Client: client, Servers: c.Servers}, through, routed}, nil
 }
 
 // adminToken returns a token that may do everything.
-func adminToken(ctx context.Context, c *kubeCluster) (string, error) {
-	client, err := c.client()
+func adminToken(ctx context.Context, c *kubeserver.Cluster) (string, error) {
+	client, err := c.Client()
 	if err != nil {
 		return "", err
 	}

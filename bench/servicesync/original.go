@@ -1,4 +1,4 @@
-package main
+package servicesync
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/xbernetes/xbernetes/bench/measure"
 	"github.com/xbernetes/xbernetes/test/lab/cluster"
 	"github.com/xbernetes/xbernetes/test/lab/wait"
 )
@@ -25,33 +26,33 @@ const (
 	originalBusy     = 200 // changes, 200 a second
 )
 
-// besideOriginal measures xb beside the controller whose promises it keeps: a
+// BesideOriginal measures xb beside the controller whose promises it keeps: a
 // change of Endpoints in one cluster, until the EndpointSlice in another has it.
 // Kubernetes' controllers make slices of Endpoints, for xb in the cluster of the
 // change, for the original, which knows Endpoints only, in the other.
-func besideOriginal(ctx context.Context, cfg config) ([]comparison, error) {
-	if cfg.original == "" {
+func BesideOriginal(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error) {
+	if cfg.Original == "" {
 		fmt.Fprintln(os.Stderr, "original: left out; it needs -original")
 		return nil, nil
 	}
-	services := max(10, int(originalServices*cfg.scale))
-	rows := []*comparison{
-		newComparison(fmt.Sprintf("%d Services with %d endpoints appear at once, until each is elsewhere", services, endpointsEach), xbSync, originalSync),
-		newComparison(fmt.Sprintf("%d endpoints change, one a second, until the slice elsewhere has it", originalCalm), xbSync, originalSync),
-		newComparison(fmt.Sprintf("%d endpoints change within a second, until the slice elsewhere has it", originalBusy), xbSync, originalSync),
+	services := max(10, int(originalServices*cfg.Scale))
+	rows := []*measure.Comparison{
+		measure.NewComparison(fmt.Sprintf("%d Services with %d endpoints appear at once, until each is elsewhere", services, endpointsEach), xbSync, originalSync),
+		measure.NewComparison(fmt.Sprintf("%d endpoints change, one a second, until the slice elsewhere has it", originalCalm), xbSync, originalSync),
+		measure.NewComparison(fmt.Sprintf("%d endpoints change within a second, until the slice elsewhere has it", originalBusy), xbSync, originalSync),
 	}
-	for round := range cfg.rounds {
+	for round := range cfg.Rounds {
 		for _, system := range []string{xbSync, originalSync} {
 			fmt.Fprintf(os.Stderr, "original: round %d, %s\n", round+1, system)
 			if err := originalRound(ctx, cfg, system, services, rows); err != nil {
-				return values(rows), fmt.Errorf("%s: %w", system, err)
+				return measure.Values(rows), fmt.Errorf("%s: %w", system, err)
 			}
 		}
 	}
-	return values(rows), nil
+	return measure.Values(rows), nil
 }
 
-func originalRound(ctx context.Context, cfg config, system string, services int, rows []*comparison) error {
+func originalRound(ctx context.Context, cfg measure.Config, system string, services int, rows []*measure.Comparison) error {
 	l, err := newLab(ctx, cfg, "original")
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func originalRound(ctx context.Context, cfg config, system string, services int,
 	if system == xbSync {
 		err = s.startXB(cfg)
 	} else {
-		err = s.startOriginal(ctx, cfg.original)
+		err = s.startOriginal(ctx, cfg.Original)
 	}
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func originalRound(ctx context.Context, cfg config, system string, services int,
 	if err := s.changeOne(ctx, services, first); err != nil {
 		return err
 	}
-	if err := waitLong(ctx, "a first Service arrives", seen.none); err != nil {
+	if err := measure.WaitLong(ctx, "a first Service arrives", seen.none); err != nil {
 		return err
 	}
 	from := 0
@@ -94,7 +95,7 @@ func originalRound(ctx context.Context, cfg config, system string, services int,
 		if err != nil {
 			return err
 		}
-		rows[i].add(system, measured)
+		rows[i].Add(system, measured)
 		from += load.changes
 	}
 	return nil
@@ -102,7 +103,7 @@ func originalRound(ctx context.Context, cfg config, system string, services int,
 
 // startOriginal starts the original in b, with a as its peer, and waits until it
 // has taken the namespace over: it drops what it hears of others.
-func (s *syncBed) startOriginal(ctx context.Context, program string) error {
+func (s *bed) startOriginal(ctx context.Context, program string) error {
 	dir, err := s.peersOf(s.b, s.a)
 	if err != nil {
 		return err
@@ -112,13 +113,13 @@ func (s *syncBed) startOriginal(ctx context.Context, program string) error {
 		return err
 	}
 	env = append(env, "EXCLUDE=default,kube-system,kube-public,kube-node-lease")
-	c, err := launch(s.lab.Dir, "original", env, argv...)
+	c, err := measure.Launch(s.lab.Dir, "original", env, argv...)
 	if err != nil {
 		return err
 	}
 	s.controllers = append(s.controllers, c)
-	if err := waitLong(ctx, "the original has the namespace", func() error {
-		ns, err := s.b.Client.CoreV1().Namespaces().Get(ctx, syncNamespace, metav1.GetOptions{})
+	if err := measure.WaitLong(ctx, "the original has the namespace", func() error {
+		ns, err := s.b.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if err == nil && ns.Labels["replicated"] == "" {
 			err = errors.New("it is not labelled")
 		}
@@ -131,12 +132,12 @@ func (s *syncBed) startOriginal(ctx context.Context, program string) error {
 
 // changeEndpoints has changes made in the Endpoints of so many Services. The first
 // change of one makes the Service too.
-func (s *syncBed) changeEndpoints(services int) {
+func (s *bed) changeEndpoints(services int) {
 	made := make([]bool, services) // changes of one Service follow each other
 	s.changeOne = func(ctx context.Context, i, n int) error {
 		name := fmt.Sprintf("s-%d", i)
 		if !made[i] {
-			if _, err := s.changer.CoreV1().Services(syncNamespace).Create(ctx, benchService(name), metav1.CreateOptions{}); err != nil {
+			if _, err := s.changer.CoreV1().Services(namespace).Create(ctx, benchService(name), metav1.CreateOptions{}); err != nil {
 				return err
 			}
 			made[i] = true
@@ -151,9 +152,9 @@ func (s *syncBed) changeEndpoints(services int) {
 		}
 		for e := range lastEndpoint {
 			a := &endpoints.Subsets[0].Addresses
-			*a = append(*a, corev1.EndpointAddress{IP: address(i, e)}) //nolint:staticcheck // as above
+			*a = append(*a, corev1.EndpointAddress{IP: address(i, e)})
 		}
-		_, err := s.changer.CoreV1().Endpoints(syncNamespace).Update(ctx, endpoints, metav1.UpdateOptions{}) // makes it where there is none
+		_, err := s.changer.CoreV1().Endpoints(namespace).Update(ctx, endpoints, metav1.UpdateOptions{}) // makes it where there is none
 		return err
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package kubeapi
 
 import (
 	"context"
@@ -9,6 +9,10 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/xbernetes/xbernetes/bench/kubeserver"
+	"github.com/xbernetes/xbernetes/bench/measure"
+	"github.com/xbernetes/xbernetes/bench/store"
 )
 
 // The two ways to create several objects.
@@ -17,89 +21,89 @@ const (
 	single   = "one by one"
 )
 
-// transactions measures the creation of 2, 10 and 100 objects of 1 KiB by one client: in one
+// Transactions measures the creation of 2, 10 and 100 objects of 1 KiB by one client: in one
 // transaction, and one by one. An operation is all of them.
-func transactions(ctx context.Context, cfg config) ([]comparison, error) {
+func Transactions(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error) {
 	sizes := []int{2, 10, 100}
-	var rows []*comparison
+	var rows []*measure.Comparison
 	for _, store := range []struct {
 		name  string
 		total int // objects, of each size and way
-		start func(f func(c *kubeCluster) error) error
+		start func(f func(c *kubeserver.Cluster) error) error
 	}{
-		{"file", 1000, func(f func(c *kubeCluster) error) error { return onFile(ctx, cfg, f) }},
-		{"S3, R = 80 ms", 200, func(f func(c *kubeCluster) error) error { return onBucket(ctx, cfg, 80*time.Millisecond, f) }},
+		{"file", 1000, func(f func(c *kubeserver.Cluster) error) error { return onFile(ctx, cfg, f) }},
+		{"S3, R = 80 ms", 200, func(f func(c *kubeserver.Cluster) error) error { return onBucket(ctx, cfg, 80*time.Millisecond, f) }},
 	} {
-		these := make([]*comparison, len(sizes))
+		these := make([]*measure.Comparison, len(sizes))
 		for i, n := range sizes {
-			these[i] = newComparison(fmt.Sprintf("%s: create %d", store.name, n), together, single)
+			these[i] = measure.NewComparison(fmt.Sprintf("%s: create %d", store.name, n), together, single)
 		}
 		rows = append(rows, these...)
-		for round := range cfg.rounds {
+		for round := range cfg.Rounds {
 			fmt.Fprintf(os.Stderr, "transactions: %s, round %d\n", store.name, round+1)
-			if err := store.start(func(c *kubeCluster) error {
+			if err := store.start(func(c *kubeserver.Cluster) error {
 				return createBothWays(ctx, cfg, c, sizes, store.total, these)
 			}); err != nil {
-				return values(rows), err
+				return measure.Values(rows), err
 			}
 		}
 	}
-	return values(rows), nil
+	return measure.Values(rows), nil
 }
 
-func onFile(ctx context.Context, cfg config, f func(c *kubeCluster) error) error {
-	dir := filepath.Join(cfg.dir, "cluster")
+func onFile(ctx context.Context, cfg measure.Config, f func(c *kubeserver.Cluster) error) error {
+	dir := filepath.Join(cfg.Dir, "cluster")
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	c, err := startXB(ctx, cfg, dir)
+	c, err := kubeserver.StartXB(ctx, cfg, dir)
 	if err != nil {
 		return err
 	}
-	defer c.stop()
+	defer c.Stop()
 	return f(c)
 }
 
 // onBucket is onFile on an object store that is a round trip away.
-func onBucket(ctx context.Context, cfg config, r time.Duration, f func(c *kubeCluster) error) error {
-	return inBucket(ctx, cfg, func(b *bucket, dir string) error {
-		endpoint, closeDelay, err := delay(b.addr, r)
+func onBucket(ctx context.Context, cfg measure.Config, r time.Duration, f func(c *kubeserver.Cluster) error) error {
+	return store.InBucket(ctx, cfg, func(b *store.Bucket, dir string) error {
+		endpoint, closeDelay, err := measure.Delay(b.Addr, r)
 		if err != nil {
 			return err
 		}
 		defer closeDelay()
-		c, err := startXBWith(ctx, cfg, filepath.Join(dir, "cluster"), b.env, "--journal", "s3://xb-dev/bench?region=us-east-1&endpoint=http://"+endpoint)
+		c, err := kubeserver.StartXBWith(ctx, cfg, filepath.Join(dir, "cluster"), b.Env, "--journal", "s3://xb-dev/bench?region=us-east-1&endpoint=http://"+endpoint)
 		if err != nil {
 			return err
 		}
-		defer c.stop()
+		defer c.Stop()
 		return f(c)
 	})
 }
 
-func createBothWays(ctx context.Context, cfg config, c *kubeCluster, sizes []int, total int, rows []*comparison) error {
-	client, err := c.client()
+func createBothWays(ctx context.Context, cfg measure.Config, c *kubeserver.Cluster, sizes []int, total int, rows []*measure.Comparison) error {
+	client, err := c.Client()
 	if err != nil {
 		return err
 	}
 	if err := warmUp(ctx, client); err != nil {
 		return err
 	}
-	payload := string(randomBytes(1 << 10))
+	payload := string(measure.RandomBytes(1 << 10))
 	for row, n := range sizes {
 		for _, way := range []string{together, single} {
 			create := createEach
 			if way == together {
 				create = createTogether
 			}
-			times := max(1, int(float64(total/n)*cfg.scale))
-			m, err := drive(ctx, c.servers, 1, times, func(ctx context.Context, _, i int) error {
+			times := max(1, int(float64(total/n)*cfg.Scale))
+			m, err := measure.Drive(ctx, c.Servers, 1, times, func(ctx context.Context, _, i int) error {
 				return create(ctx, client, fmt.Sprintf("t-%d-%d-%t", n, i, way == together), payload, n)
 			})
 			if err != nil {
 				return fmt.Errorf("%s: %w", way, err)
 			}
-			rows[row].add(way, m)
+			rows[row].Add(way, m)
 		}
 	}
 	return nil
@@ -107,7 +111,7 @@ func createBothWays(ctx context.Context, cfg config, c *kubeCluster, sizes []int
 
 func createEach(ctx context.Context, c kubernetes.Interface, name, payload string, n int) error {
 	for i := range n {
-		if err := kubeLoads[0].op(ctx, c, fmt.Sprintf("%s-%d", name, i), payload, i); err != nil {
+		if err := loads[0].op(ctx, c, fmt.Sprintf("%s-%d", name, i), payload, i); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package store
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/xbernetes/xbernetes/bench/measure"
 	"github.com/xbernetes/xbernetes/test/lab/network"
 	"github.com/xbernetes/xbernetes/test/lab/process"
 )
@@ -75,7 +76,7 @@ func unprivileged(data string) ([]string, error) {
 }
 
 // jetStream starts a NATS server with its data in dir, which syncs every message.
-func jetStream(cfg config, dir string) (service, error) {
+func jetStream(cfg measure.Config, dir string) (service, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return service{}, err
 	}
@@ -84,20 +85,20 @@ func jetStream(cfg config, dir string) (service, error) {
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		return service{}, err
 	}
-	return awaited(dir, "nats", addr, "Server is ready", []string{filepath.Join(cfg.bin, "nats-server"), "--config", file})
+	return awaited(dir, "nats", addr, "Server is ready", []string{filepath.Join(cfg.Bin, "nats-server"), "--config", file})
 }
 
 // awaited starts a server, and returns once it has printed that it is ready. Its port is open
 // before that.
 func awaited(dir, name, addr, ready string, argv []string) (service, error) {
-	server, err := launch(dir, name, nil, argv...)
+	server, err := measure.Launch(dir, name, nil, argv...)
 	if err != nil {
 		return service{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := server.AwaitLine(ctx, ready); err != nil {
-		end(server)
+		measure.End(server)
 		return service{}, err
 	}
 	return service{server, addr}, nil

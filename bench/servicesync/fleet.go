@@ -1,4 +1,4 @@
-package main
+package servicesync
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/xbernetes/xbernetes/bench/measure"
 	"github.com/xbernetes/xbernetes/test/lab/cluster"
 	"github.com/xbernetes/xbernetes/test/lab/process"
 	"github.com/xbernetes/xbernetes/test/lab/wait"
@@ -51,9 +52,9 @@ type fleet struct {
 	services  int
 }
 
-// fleetRounds measures how a large fleet is imported, and a restart after that;
+// Fleet measures how a large fleet is imported, and a restart after that;
 // once, for it takes minutes to lay out.
-func fleetRounds(ctx context.Context, cfg config) ([]comparison, error) {
+func Fleet(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error) {
 	f, err := startFleet(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -63,49 +64,49 @@ func fleetRounds(ctx context.Context, cfg config) ([]comparison, error) {
 	defer stop()
 	go f.renew(renewing)
 	total := f.services * fleetPeers * fleetEndpoints
-	bare := newComparison(fmt.Sprintf("%d endpoints written by a client that does nothing else, %d to a slice", total, bareEndpoints), bareClient)
+	bare := measure.NewComparison(fmt.Sprintf("%d endpoints written by a client that does nothing else, %d to a slice", total, bareEndpoints), bareClient)
 	system := fmt.Sprintf("%d clusters, %d Services, %d endpoints each", fleetPeers+1, f.services, fleetEndpoints)
-	cold := newComparison(fmt.Sprintf("a cold import of %d endpoints; latency: of live changes meanwhile", total), system)
-	warm := newComparison("a restart without changes", system)
+	cold := measure.NewComparison(fmt.Sprintf("a cold import of %d endpoints; latency: of live changes meanwhile", total), system)
+	warm := measure.NewComparison("a restart without changes", system)
 	sync, err := f.startSync(cfg)
 	if err != nil {
 		return nil, err
 	}
 	imported, err := f.importAll(ctx, sync, total)
 	if err != nil {
-		end(sync)
+		measure.End(sync)
 		return nil, err
 	}
-	cold.add(system, imported)
-	end(sync)
+	cold.Add(system, imported)
+	measure.End(sync)
 	restarted, err := f.restart(ctx, cfg)
-	warm.add(system, restarted)
+	warm.Add(system, restarted)
 	if err != nil {
-		return []comparison{*cold, *warm}, err
+		return []measure.Comparison{*cold, *warm}, err
 	}
 	created, err := f.createBare(ctx, total)
-	bare.add(bareClient, created)
-	return []comparison{*cold, *warm, *bare}, err
+	bare.Add(bareClient, created)
+	return []measure.Comparison{*cold, *warm, *bare}, err
 }
 
 // createBare writes as many endpoints as were imported, in the same API server
 // and as fast as it takes them: the least that any controller could need here.
-func (f *fleet) createBare(ctx context.Context, total int) (sample, error) {
-	created, err := drive(ctx, nil, perSliceWorker, total/bareEndpoints, func(ctx context.Context, _, i int) error {
+func (f *fleet) createBare(ctx context.Context, total int) (measure.Sample, error) {
+	created, err := measure.Drive(ctx, nil, perSliceWorker, total/bareEndpoints, func(ctx context.Context, _, i int) error {
 		s := benchSlice(fmt.Sprintf("bare-%d", i), bareEndpoints, func(e int) string { return bareAddress(i*bareEndpoints + e) })
-		_, err := f.client.DiscoveryV1().EndpointSlices(syncNamespace).Create(ctx, s, metav1.CreateOptions{})
+		_, err := f.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, s, metav1.CreateOptions{})
 		return err
 	})
 	created.PerSecond *= bareEndpoints
 	return created, err
 }
 
-func startFleet(ctx context.Context, cfg config) (*fleet, error) {
+func startFleet(ctx context.Context, cfg measure.Config) (*fleet, error) {
 	l, err := newLab(ctx, cfg, "servicesync-fleet")
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{lab: l, services: max(20, int(fleetServices*cfg.scale))}
+	f := &fleet{lab: l, services: max(20, int(fleetServices*cfg.Scale))}
 	err = f.lay(ctx)
 	if err != nil {
 		closeLab(l)
@@ -123,7 +124,7 @@ func (f *fleet) lay(ctx context.Context) (err error) {
 		if err := (*c).InstallCRDs(ctx); err != nil {
 			return err
 		}
-		for _, name := range []string{syncNamespace, fleetNamespace} {
+		for _, name := range []string{namespace, fleetNamespace} {
 			_, err := (*c).Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				return err
@@ -155,11 +156,11 @@ func (f *fleet) createOwn(ctx context.Context, i int) error {
 	name := fmt.Sprintf("s-%d", i)
 	service := benchService(name)
 	service.Annotations = map[string]string{syncGroup + "/mode": "union"}
-	if _, err := f.client.CoreV1().Services(syncNamespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
+	if _, err := f.client.CoreV1().Services(namespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	own := func(e int) string { return fleetAddress(fleetPeers, i, e) }
-	_, err := f.client.DiscoveryV1().EndpointSlices(syncNamespace).Create(ctx, benchSlice(name, fleetEndpoints, own), metav1.CreateOptions{})
+	_, err := f.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, benchSlice(name, fleetEndpoints, own), metav1.CreateOptions{})
 	return err
 }
 
@@ -182,13 +183,13 @@ func (f *fleet) create(ctx context.Context, r schema.GroupVersionResource, obj m
 func publication(peer, i int, spec map[string]any) map[string]any {
 	name := fmt.Sprintf("s-%d", i)
 	spec["cluster"] = peerName(peer)
-	spec["service"] = map[string]any{"namespace": syncNamespace, "name": name}
+	spec["service"] = map[string]any{"namespace": namespace, "name": name}
 	return map[string]any{
 		"apiVersion": syncGroup + "/v1alpha1", "kind": "PublishedService",
 		"metadata": map[string]any{
 			"name": publicationName(peer, i),
 			"labels": map[string]any{
-				syncGroup + "/cluster": peerName(peer), syncGroup + "/service": name, syncGroup + "/namespace": syncNamespace,
+				syncGroup + "/cluster": peerName(peer), syncGroup + "/service": name, syncGroup + "/namespace": namespace,
 			},
 		},
 		"spec": spec,
@@ -248,7 +249,7 @@ func (f *fleet) renew(ctx context.Context) {
 	}
 }
 
-func (f *fleet) startSync(cfg config) (*process.Process, error) {
+func (f *fleet) startSync(cfg measure.Config) (*process.Process, error) {
 	dir := filepath.Join(f.lab.Dir, "peers")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -258,48 +259,48 @@ func (f *fleet) startSync(cfg config) (*process.Process, error) {
 			return nil, err
 		}
 	}
-	return launch(f.lab.Dir, "servicesync", []string{"NSTOWATCH=" + syncNamespace}, append([]string{cfg.xb}, append(syncArgs(f.own), "--peers", dir)...)...)
+	return measure.Launch(f.lab.Dir, "servicesync", []string{"NSTOWATCH=" + namespace}, append([]string{cfg.XB}, append(syncArgs(f.own), "--peers", dir)...)...)
 }
 
 // importAll waits for all endpoints, and changes some meanwhile, from the first one
 // on: what changes before the others are read is not told from the rest.
-func (f *fleet) importAll(ctx context.Context, sync *process.Process, total int) (sample, error) {
+func (f *fleet) importAll(ctx context.Context, sync *process.Process, total int) (measure.Sample, error) {
 	seen := newArrivals()
 	stop, err := seen.follow(ctx, f.client)
 	if err != nil {
-		return sample{}, err
+		return measure.Sample{}, err
 	}
 	defer stop()
 	before, err := f.writes(ctx)
 	if err != nil {
-		return sample{}, err
+		return measure.Sample{}, err
 	}
 	own, begun := f.services*fleetEndpoints, time.Now()
-	if err := waitLong(ctx, "an endpoint is imported", func() error { return seen.endpoints(own + 1) }); err != nil {
-		return sample{}, err
+	if err := measure.WaitLong(ctx, "an endpoint is imported", func() error { return seen.endpoints(own + 1) }); err != nil {
+		return measure.Sample{}, err
 	}
 	changing, enough := context.WithCancel(ctx)
 	changes := make(chan error, 1)
 	go func() { changes <- f.change(changing, seen) }()
-	err = waitLong(ctx, "all endpoints are imported", func() error { return seen.endpoints(own + total) })
+	err = measure.WaitLong(ctx, "all endpoints are imported", func() error { return seen.endpoints(own + total) })
 	took := time.Since(begun)
 	enough()
 	if err := errors.Join(err, <-changes); err != nil {
-		return sample{}, err
+		return measure.Sample{}, err
 	}
 	// A restarted controller would write what this one leaves behind.
-	if err := waitLong(ctx, "all changes have arrived", seen.none); err != nil {
-		return sample{}, err
+	if err := measure.WaitLong(ctx, "all changes have arrived", seen.none); err != nil {
+		return measure.Sample{}, err
 	}
 	after, err := f.writes(ctx)
 	if err != nil {
-		return sample{}, err
+		return measure.Sample{}, err
 	}
 	fmt.Fprintf(os.Stderr, "servicesync: %d endpoints were imported in %.1f s, with %d writes\n", total, took.Seconds(), after-before)
 	u, err := process.UsageOf(sync)
 	live := seen.durations()
-	return sample{
-		PerSecond: float64(total) / took.Seconds(), P50: percentile(live, 50), P99: percentile(live, 99),
+	return measure.Sample{
+		PerSecond: float64(total) / took.Seconds(), P50: measure.Percentile(live, 50), P99: measure.Percentile(live, 99),
 		CPUPerOp: u.CPU / time.Duration(total), PeakMemory: u.Peak,
 	}, err
 }
@@ -328,43 +329,43 @@ func (f *fleet) change(ctx context.Context, seen *arrivals) error {
 
 // restart starts the controller again, and counts what it writes until a
 // change that is made after a while has arrived.
-func (f *fleet) restart(ctx context.Context, cfg config) (sample, error) {
+func (f *fleet) restart(ctx context.Context, cfg measure.Config) (measure.Sample, error) {
 	before, err := f.writes(ctx)
 	if err != nil {
-		return sample{}, err
+		return measure.Sample{}, err
 	}
 	begun := time.Now()
 	sync, err := f.startSync(cfg)
 	if err != nil {
-		return sample{}, err
+		return measure.Sample{}, err
 	}
-	defer end(sync)
+	defer measure.End(sync)
 	seen := newArrivals()
 	stop, err := seen.follow(ctx, f.client)
 	if err != nil {
-		return sample{}, err
+		return measure.Sample{}, err
 	}
 	defer stop()
 	const fence = 1 << 20
 	patch := fmt.Appendf(nil, `[{"op":"replace","path":"/spec/slices/0/endpoints/0/addresses/1","value":%q}]`, changed(fence))
 	seen.sent("fence", fence)
 	if _, err := f.published.Resource(publishedServices).Namespace(fleetNamespace).Patch(ctx, publicationName(0, 0), types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
-		return sample{}, err
+		return measure.Sample{}, err
 	}
-	if err := waitLong(ctx, "the restarted controller works", seen.none); err != nil {
-		return sample{}, err
+	if err := measure.WaitLong(ctx, "the restarted controller works", seen.none); err != nil {
+		return measure.Sample{}, err
 	}
 	ready := time.Since(begun)
 	if err := wait.For(ctx, 30*time.Second); err != nil { // what else it would write, it writes now
-		return sample{}, err
+		return measure.Sample{}, err
 	}
 	after, err := f.writes(ctx)
 	if err != nil {
-		return sample{}, err
+		return measure.Sample{}, err
 	}
 	u, err := process.UsageOf(sync)
 	fmt.Fprintf(os.Stderr, "servicesync: restarted, it wrote %d objects, one of which was asked for; the first change arrived after %.1f s\n", after-before, ready.Seconds())
-	return sample{P50: ready, PeakMemory: u.Peak}, err
+	return measure.Sample{P50: ready, PeakMemory: u.Peak}, err
 }
 
 var (

@@ -1,7 +1,8 @@
-package main
+package measure
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,12 +11,12 @@ import (
 	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
-// drive runs total operations on n clients at once, and measures them and the
+// Drive runs total operations on n clients at once, and measures them and the
 // servers. An operation is told its client and its number.
-func drive(ctx context.Context, servers []*process.Process, n, total int, op func(ctx context.Context, client, i int) error) (sample, error) {
+func Drive(ctx context.Context, servers []*process.Process, n, total int, op func(ctx context.Context, client, i int) error) (Sample, error) {
 	before, err := process.UsageOf(servers...)
 	if err != nil {
-		return sample{}, err
+		return Sample{}, err
 	}
 	took := make([][]time.Duration, n)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -42,27 +43,38 @@ func drive(ctx context.Context, servers []*process.Process, n, total int, op fun
 	wg.Wait()
 	elapsed := time.Since(start)
 	if err := context.Cause(ctx); err != nil {
-		return sample{}, err
+		return Sample{}, err
 	}
 	after, err := process.UsageOf(servers...)
 	if err != nil {
-		return sample{}, err
+		return Sample{}, err
 	}
 	all := slices.Concat(took...)
-	return sample{
+	return Sample{
 		PerSecond:  float64(total) / elapsed.Seconds(),
-		P50:        percentile(all, 50),
-		P99:        percentile(all, 99),
+		P50:        Percentile(all, 50),
+		P99:        Percentile(all, 99),
 		CPUPerOp:   (after.CPU - before.CPU) / time.Duration(total),
 		PeakMemory: after.Peak,
 		Written:    after.Written - before.Written,
 	}, nil
 }
 
-func percentile(d []time.Duration, p int) time.Duration {
+// Percentile sorts d and returns its percentile p, or 0 if d is empty.
+func Percentile(d []time.Duration, p int) time.Duration {
 	if len(d) == 0 {
 		return 0
 	}
 	slices.Sort(d)
 	return d[min(len(d)-1, len(d)*p/100)]
+}
+
+// RandomBytes are n letters and digits.
+func RandomBytes(n int) []byte {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = letters[rand.IntN(len(letters))]
+	}
+	return b
 }

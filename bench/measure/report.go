@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// sample is one round of one workload on one system.
-type sample struct {
+// Sample is one round of one workload on one system.
+type Sample struct {
 	PerSecond  float64       // operations answered a second
 	P50, P99   time.Duration // latency of one operation
 	CPUPerOp   time.Duration // user and system time of all server processes
@@ -17,28 +17,32 @@ type sample struct {
 	Written    int64         // bytes sent to the disk
 }
 
-// comparison is one workload on the system under test and the one beside it.
-type comparison struct {
+// Comparison is one workload on the system under test and the one beside it.
+type Comparison struct {
 	Workload string
 	Systems  []string
-	Rounds   map[string][]sample
+	Rounds   map[string][]Sample
 }
 
-func newComparison(workload string, systems ...string) *comparison {
-	return &comparison{Workload: workload, Systems: systems, Rounds: map[string][]sample{}}
+// NewComparison has no rounds yet.
+func NewComparison(workload string, systems ...string) *Comparison {
+	return &Comparison{Workload: workload, Systems: systems, Rounds: map[string][]Sample{}}
 }
 
-func (c *comparison) add(system string, s sample) { c.Rounds[system] = append(c.Rounds[system], s) }
+// Add adds a round of one system.
+func (c *Comparison) Add(system string, s Sample) { c.Rounds[system] = append(c.Rounds[system], s) }
 
-func values(rows []*comparison) []comparison {
-	out := make([]comparison, len(rows))
+// Values are the comparisons that rows point to.
+func Values(rows []*Comparison) []Comparison {
+	out := make([]Comparison, len(rows))
 	for i, r := range rows {
 		out[i] = *r
 	}
 	return out
 }
 
-func median[T int64 | float64 | time.Duration](rounds []sample, f func(sample) T) T {
+// median is that of f over all rounds: 0 if there is none.
+func median[T int64 | float64 | time.Duration](rounds []Sample, f func(Sample) T) T {
 	v := make([]T, len(rounds))
 	for i, s := range rounds {
 		v[i] = f(s)
@@ -50,21 +54,21 @@ func median[T int64 | float64 | time.Duration](rounds []sample, f func(sample) T
 	return v[len(v)/2]
 }
 
-func (c *comparison) median(system string) sample {
+func (c *Comparison) median(system string) Sample {
 	r := c.Rounds[system]
-	return sample{
-		PerSecond:  median(r, func(s sample) float64 { return s.PerSecond }),
-		P50:        median(r, func(s sample) time.Duration { return s.P50 }),
-		P99:        median(r, func(s sample) time.Duration { return s.P99 }),
-		CPUPerOp:   median(r, func(s sample) time.Duration { return s.CPUPerOp }),
-		PeakMemory: median(r, func(s sample) int64 { return s.PeakMemory }),
-		Written:    median(r, func(s sample) int64 { return s.Written }),
+	return Sample{
+		PerSecond:  median(r, func(s Sample) float64 { return s.PerSecond }),
+		P50:        median(r, func(s Sample) time.Duration { return s.P50 }),
+		P99:        median(r, func(s Sample) time.Duration { return s.P99 }),
+		CPUPerOp:   median(r, func(s Sample) time.Duration { return s.CPUPerOp }),
+		PeakMemory: median(r, func(s Sample) int64 { return s.PeakMemory }),
+		Written:    median(r, func(s Sample) int64 { return s.Written }),
 	}
 }
 
-// print writes a Markdown table: a row a system, and the ratios of the first
+// Print writes a Markdown table: a row a system, and the ratios of the first
 // system's medians to the second's. Workloads that never ran are left out.
-func print(w io.Writer, title string, rows []comparison) {
+func Print(w io.Writer, title string, rows []Comparison) {
 	fmt.Fprintf(w, "\n### %s\n\n| workload | system | /s | p50 | p99 | CPU/op | memory | written |\n|---|---|---:|---:|---:|---:|---:|---:|\n", title)
 	for i := range rows {
 		c := &rows[i]

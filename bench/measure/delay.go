@@ -1,9 +1,7 @@
-package main
+package measure
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -13,9 +11,9 @@ import (
 	"github.com/xbernetes/xbernetes/test/lab/network"
 )
 
-// delay is a proxy to target that makes a round trip r longer, half of it each
+// Delay is a proxy to target that makes a round trip r longer, half of it each
 // way, and a function that closes it.
-func delay(target string, r time.Duration) (addr string, closeProxy func(), err error) {
+func Delay(target string, r time.Duration) (addr string, closeProxy func(), err error) {
 	addr = network.FreeAddr("127.0.0.1")
 	proxy := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "delay", addr, target)
 	if err := proxy.Start(); err != nil {
@@ -29,12 +27,4 @@ func delay(target string, r time.Duration) (addr string, closeProxy func(), err 
 		}
 	}
 	return addr, proxy.Stop, nil
-}
-
-func dial(ctx context.Context, addr string) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	if err == nil {
-		conn.Close()
-	}
-	return err
 }
