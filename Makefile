@@ -13,6 +13,9 @@ SUITES    ?= memlog filelog s3log sqllog kube-apiserver robustness kubernetes-e2
 # Tests of the whole product run what was built.
 e2e gateway: export XB_BIN := $(CURDIR)/bin/xb
 
+# Modules that are linted beside the product: each takes seconds once it is built.
+LINTED = bench test/lab test/suites
+
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
 
@@ -35,7 +38,7 @@ race: ## Run the tests of everything but the control plane under the race detect
 	$(GO) test -race $(FAST)
 
 lint: ## Check the code with the chosen linters
-	$(TOOL) golangci-lint run
+	@for d in . $(LINTED); do (cd $$d && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run ./...) || exit 1; done
 
 sim: ## Simulate SEEDS histories from SEED on, each of them the same each time
 	$(GO) run ./internal/sim/replay -seed $(SEED) -seeds $(SEEDS)

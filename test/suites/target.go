@@ -187,5 +187,5 @@ func (l *testLog) showFailures(r result) {
 			all.Write(out.Bytes())
 		}
 	}
-	os.Stdout.Write(all.Bytes())
+	fmt.Fprint(os.Stdout, all.String())
 }

@@ -136,7 +136,7 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 func (p *Process) Alive() error {
 	select {
 	case <-p.ended:
-		return fmt.Errorf("%s %w: %v\n%s", p.name, wait.ErrNever, p.err, p.Printed(30))
+		return fmt.Errorf("%s %w: %s\n%s", p.name, wait.ErrNever, p.cmd.ProcessState, p.Printed(30))
 	default:
 		return nil
 	}

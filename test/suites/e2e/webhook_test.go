@@ -394,8 +394,11 @@ func (s *site) awaitDenied(t *testing.T) {
 	t.Helper()
 	eventually(t, "a create is denied", func(ctx context.Context) error {
 		_, err := s.create(ctx, s.namespace, "", "webhook-e2e-test", "webhook-disallow")
-		if err == nil || !strings.Contains(err.Error(), unwantedConfigMap) {
-			return fmt.Errorf("it gets %v", err)
+		if err == nil {
+			return errors.New("it is not")
+		}
+		if !strings.Contains(err.Error(), unwantedConfigMap) {
+			return fmt.Errorf("it gets %w", err)
 		}
 		return nil
 	})
