@@ -52,7 +52,7 @@ type liveServer struct {
 	listen string
 	cmd    *exec.Cmd
 	log    *bytes.Buffer
-	config *rest.Config
+	config *rest.Config // set once: a server that starts again keeps its address and keys, and gateways read this meanwhile
 }
 
 // startLive starts an xb server from the binary in XB_BIN.
@@ -79,8 +79,10 @@ func (s *liveServer) start() {
 		}
 		config.QPS = -1
 		config.Timeout = time.Minute
-		s.config = config
 		_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().Get(s.t.Context(), "default", metav1.GetOptions{})
+		if err == nil && s.config == nil {
+			s.config = config
+		}
 		return err
 	})
 }
