@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,11 +22,12 @@ import (
 	"github.com/xbernetes/xbernetes/api/transaction/v1alpha1"
 )
 
-// attempt is one request in both ways that there are to send it. In its texts NS stands
-// for a namespace, and RV for the version that the object has.
+// attempt is one request in both ways that there are to send it. In its texts $NS stands
+// for a namespace, $CLUSTER for a name that is unique in the cluster, and $RV for the version that the object has.
 type attempt struct {
 	verb        v1alpha1.Verb
 	path        string // of the plain request; objects of the transaction are named by kind
+	kind        string // of the object, if targetOf does not know it
 	query       string // of the plain request
 	body        string // the object or the patch
 	patchType   v1alpha1.PatchType
@@ -74,13 +76,13 @@ func TestTransactionOfOneIsThePlainRequest(t *testing.T) {
 
 // plainRequests are sequences of requests for one object, some of which fail.
 func plainRequests(custom string) map[string][]attempt {
-	maps, one := "/api/v1/namespaces/NS/configmaps", "/api/v1/namespaces/NS/configmaps/one"
+	maps, one := "/api/v1/namespaces/$NS/configmaps", "/api/v1/namespaces/$NS/configmaps/one"
 	cm := func(rest string) string {
-		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one","namespace":"NS"` + rest + `}`
+		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one","namespace":"$NS"` + rest + `}`
 	}
-	crates, crate := "/apis/"+custom+"/namespaces/NS/crates", "/apis/"+custom+"/namespaces/NS/crates/one"
+	crates, crate := "/apis/"+custom+"/namespaces/$NS/crates", "/apis/"+custom+"/namespaces/$NS/crates/one"
 	cr := func(rest string) string {
-		return `{"apiVersion":"` + custom + `","kind":"Crate","metadata":{"name":"one","namespace":"NS"` + rest + `}`
+		return `{"apiVersion":"` + custom + `","kind":"Crate","metadata":{"name":"one","namespace":"$NS"` + rest + `}`
 	}
 	manager := func(name string, force bool) func(*v1alpha1.Operation) {
 		return func(o *v1alpha1.Operation) { o.FieldManager, o.Force = name, force }
@@ -96,7 +98,7 @@ func plainRequests(custom string) map[string][]attempt {
 			{verb: v1alpha1.Create, path: maps, body: cm(`},"dta":{}`), query: "fieldValidation=Strict", more: strict("Strict")},
 			{verb: v1alpha1.Update, path: one, body: cm(`},"dta":{},"data":{"k":"w"}`), query: "fieldValidation=Warn", more: strict("Warn")},
 			{verb: v1alpha1.Update, path: one, body: cm(`,"resourceVersion":"1"},"data":{"k":"x"}`)},
-			{verb: v1alpha1.Update, path: one, body: cm(`,"resourceVersion":"RV"},"data":{"k":"x"}`)},
+			{verb: v1alpha1.Update, path: one, body: cm(`,"resourceVersion":"$RV"},"data":{"k":"x"}`)},
 			{verb: v1alpha1.Update, path: one, body: cm(`},"data":{"k":"x"}`)}, // changes nothing
 			{verb: v1alpha1.Update, path: maps + "/two", body: strings.Replace(cm(`}`), "one", "two", 1)},
 			{verb: v1alpha1.Patch, path: one, patchType: v1alpha1.MergePatch, body: `{"data":{"k":null,"l":"1"}}`},
@@ -115,14 +117,14 @@ func plainRequests(custom string) map[string][]attempt {
 			{verb: v1alpha1.Apply, path: one, query: "fieldManager=shop", more: manager("shop", false), body: cm(`},"data":{"m":"5"}`)},
 		},
 		"generated names": {
-			{verb: v1alpha1.Create, path: maps, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"one-","namespace":"NS"}}`},
+			{verb: v1alpha1.Create, path: maps, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"one-","namespace":"$NS"}}`},
 		},
 		"custom": {
 			{verb: v1alpha1.Create, path: crates, body: cr(`},"spec":{"size":1},"status":{"seen":true},"pruned":{}`)},
 			{verb: v1alpha1.Create, path: crates, body: cr(`,"labels":{"not ok":"b"}},"spec":{}`)},
 			{verb: v1alpha1.Update, path: crate, body: cr(`},"spec":{"size":2}`)}, // no resourceVersion
-			{verb: v1alpha1.Update, path: crate, body: cr(`,"resourceVersion":"RV"},"spec":{"size":2}`)},
-			{verb: v1alpha1.Update, path: crate + "/status", subresource: "status", body: cr(`,"resourceVersion":"RV"},"status":{"seen":false}`)},
+			{verb: v1alpha1.Update, path: crate, body: cr(`,"resourceVersion":"$RV"},"spec":{"size":2}`)},
+			{verb: v1alpha1.Update, path: crate + "/status", subresource: "status", body: cr(`,"resourceVersion":"$RV"},"status":{"seen":false}`)},
 			{verb: v1alpha1.Patch, path: crate, patchType: v1alpha1.StrategicPatch, body: `{"spec":{"size":3}}`},
 			{verb: v1alpha1.Patch, path: crate, patchType: v1alpha1.MergePatch, body: `{"spec":{"size":3},"status":{"seen":true}}`},
 			{verb: v1alpha1.Patch, path: crate + "/status", subresource: "status", patchType: v1alpha1.MergePatch, body: `{"status":{"seen":true}}`},
@@ -137,18 +139,18 @@ func plainRequests(custom string) map[string][]attempt {
 			{verb: v1alpha1.Patch, path: one, patchType: v1alpha1.MergePatch, body: `{"metadata":{"finalizers":null}}`},
 		},
 		"secrets": {
-			{verb: v1alpha1.Create, path: "/api/v1/namespaces/NS/secrets", body: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"one","namespace":"NS"},"stringData":{"a":"b"},"immutable":true}`},
-			{verb: v1alpha1.Patch, path: "/api/v1/namespaces/NS/secrets/one", patchType: v1alpha1.MergePatch, body: `{"stringData":{"a":"c"}}`},
-			{verb: v1alpha1.Delete, path: "/api/v1/namespaces/NS/secrets/one", body: `{"kind":"DeleteOptions","apiVersion":"v1"}`},
+			{verb: v1alpha1.Create, path: "/api/v1/namespaces/$NS/secrets", body: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"one","namespace":"$NS"},"stringData":{"a":"b"},"immutable":true}`},
+			{verb: v1alpha1.Patch, path: "/api/v1/namespaces/$NS/secrets/one", patchType: v1alpha1.MergePatch, body: `{"stringData":{"a":"c"}}`},
+			{verb: v1alpha1.Delete, path: "/api/v1/namespaces/$NS/secrets/one", body: `{"kind":"DeleteOptions","apiVersion":"v1"}`},
 		},
 		"roles": {
-			{verb: v1alpha1.Create, path: "/apis/rbac.authorization.k8s.io/v1/namespaces/NS/roles", body: `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"one","namespace":"NS"},"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get"]}]}`},
-			{verb: v1alpha1.Create, path: "/apis/rbac.authorization.k8s.io/v1/namespaces/NS/roles", body: `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"two","namespace":"NS"},"rules":[{"verbs":[]}]}`},
+			{verb: v1alpha1.Create, path: "/apis/rbac.authorization.k8s.io/v1/namespaces/$NS/roles", body: `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"one","namespace":"$NS"},"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get"]}]}`},
+			{verb: v1alpha1.Create, path: "/apis/rbac.authorization.k8s.io/v1/namespaces/$NS/roles", body: `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"two","namespace":"$NS"},"rules":[{"verbs":[]}]}`},
 		},
 		"cluster scope": {
-			{verb: v1alpha1.Create, path: "/api/v1/namespaces", body: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"CLUSTER"}}`},
-			{verb: v1alpha1.Patch, path: "/api/v1/namespaces/CLUSTER", patchType: v1alpha1.StrategicPatch, body: `{"metadata":{"labels":{"a":"b"}}}`},
-			{verb: v1alpha1.Delete, path: "/api/v1/namespaces/CLUSTER", body: `{"kind":"DeleteOptions","apiVersion":"v1"}`},
+			{verb: v1alpha1.Create, path: "/api/v1/namespaces", body: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"$CLUSTER"}}`},
+			{verb: v1alpha1.Patch, path: "/api/v1/namespaces/$CLUSTER", patchType: v1alpha1.StrategicPatch, body: `{"metadata":{"labels":{"a":"b"}}}`},
+			{verb: v1alpha1.Delete, path: "/api/v1/namespaces/$CLUSTER", body: `{"kind":"DeleteOptions","apiVersion":"v1"}`},
 			{verb: v1alpha1.Create, path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wrong"},"spec":{"group":"x.example","scope":"Cluster","names":{"kind":"A","plural":"as"},"versions":[]}}`},
 		},
 		"immortal": {
@@ -159,12 +161,12 @@ func plainRequests(custom string) map[string][]attempt {
 
 // filled fills in what a text stands for.
 func filled(text, ns, cluster, version string) string {
-	return strings.NewReplacer("NS", ns, "CLUSTER", cluster, "RV", version).Replace(text)
+	return strings.NewReplacer("$NS", ns, "$CLUSTER", cluster, "$RV", version).Replace(text)
 }
 
 // versionNow reads the version of the object that r is about.
 func versionNow(t *testing.T, s *server, r attempt, ns, cluster string) string {
-	if !strings.Contains(r.body, "RV") {
+	if !strings.Contains(r.body, "$RV") {
 		return ""
 	}
 	raw, err := s.client.CoreV1().RESTClient().Get().AbsPath(strings.TrimSuffix(filled(r.path, ns, cluster, ""), "/status")).Do(t.Context()).Raw()
@@ -227,6 +229,7 @@ func single(t *testing.T, s *server, r attempt, ns, cluster string) outcome {
 	switch r.verb {
 	case v1alpha1.Patch, v1alpha1.Delete:
 		o.Target = targetOf(filled(r.path, ns, cluster, ""))
+		o.Target.Kind = cmp.Or(r.kind, o.Target.Kind)
 		if r.verb == v1alpha1.Patch {
 			o.Patch = body
 		}
@@ -287,7 +290,11 @@ func withoutPlace(t *testing.T, status metav1.Status) []byte {
 	return text
 }
 
-var differs = regexp.MustCompile(`"(resourceVersion|uid|creationTimestamp|deletionTimestamp|time)":"[^"]*"|one-[a-z0-9]{5}|[0-9a-f]{8}-[0-9a-f-]{27}`)
+// What differs from one time to the next: the values of fields, and names and UIDs in texts.
+var (
+	differingFields = regexp.MustCompile(`"(resourceVersion|uid|creationTimestamp|deletionTimestamp|time)":"[^"]*"`)
+	differingTexts  = regexp.MustCompile(`one-[a-z0-9]{5}|[0-9a-f]{8}-[0-9a-f-]{27}`)
+)
 
 // alike returns an answer without what differs from one time to the next.
 func alike(t *testing.T, body []byte, ns, cluster string) string {
@@ -303,5 +310,6 @@ func alike(t *testing.T, body []byte, ns, cluster string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.NewReplacer(cluster, "CLUSTER", ns, "NS").Replace(differs.ReplaceAllString(string(text), ""))
+	text = differingTexts.ReplaceAll(differingFields.ReplaceAll(text, []byte(`"$1":""`)), nil)
+	return strings.NewReplacer(cluster, "$CLUSTER", ns, "$NS").Replace(string(text))
 }

@@ -132,6 +132,7 @@ func TestTransactionRefuses(t *testing.T) {
 	good := client.Create(aMap(ns, "good"))
 	crd := &runtime.RawExtension{Raw: []byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"boxes.test.xbernetes.dev"},"spec":{"group":"test.xbernetes.dev","names":{"kind":"Box","plural":"boxes"}}}`)}
 	box := &runtime.RawExtension{Raw: []byte(`{"apiVersion":"test.xbernetes.dev/v1","kind":"Box","metadata":{"name":"b","namespace":"default"}}`)}
+	event := &runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"e","namespace":"` + ns + `"},"involvedObject":{"namespace":"` + ns + `"},"reason":"Tested"}`)}
 	many := make([]v1alpha1.Operation, v1alpha1.MaxOperations+1)
 	for i := range many {
 		many[i] = client.Create(aMap(ns, fmt.Sprint("many-", i)))
@@ -154,6 +155,7 @@ func TestTransactionRefuses(t *testing.T) {
 		"no object":            {[]v1alpha1.Operation{good, {Verb: v1alpha1.Create}}, metav1.StatusReasonBadRequest, "create takes an object"},
 		"a transaction": {[]v1alpha1.Operation{good, client.Create(&v1alpha1.Transaction{TypeMeta: metav1.TypeMeta{APIVersion: "transaction.xbernetes.io/v1alpha1", Kind: "Transaction"}, ObjectMeta: metav1.ObjectMeta{Name: "x"}})},
 			metav1.StatusReasonBadRequest, "a transaction cannot be part of another"},
+		"what expires":                    {[]v1alpha1.Operation{good, {Verb: v1alpha1.Create, Object: event}}, metav1.StatusReasonBadRequest, "what expires by itself cannot be part of a transaction"},
 		"a definition beside its objects": {[]v1alpha1.Operation{good, {Verb: v1alpha1.Create, Object: crd}, {Verb: v1alpha1.Create, Object: box}}, metav1.StatusReasonBadRequest, "the CustomResourceDefinition boxes.test.xbernetes.dev is part of the same transaction"},
 		"twice the same":                  {[]v1alpha1.Operation{good, good}, metav1.StatusReasonAlreadyExists, `spec.operations[1]`},
 		"gone before":                     {[]v1alpha1.Operation{good, client.Delete("v1", "ConfigMap", ns, "good"), client.Exists("v1", "ConfigMap", ns, "good")}, metav1.StatusReasonNotFound, `spec.operations[2]`},
