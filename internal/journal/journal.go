@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 )
 
 // Slot is a position in a journal, from 1, without gaps. 0 is before the first.
@@ -22,7 +23,7 @@ type ID [16]byte
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
 // FormatVersion is the version of the layout that the drivers of this build
-// write. A journal of a newer version is refused with ErrNewerFormat.
+// write. CheckFormat refuses journals of other versions.
 const FormatVersion = 3
 
 // MaxBlob is the length of the longest blob, in bytes. Of a longer one, a driver
@@ -63,6 +64,18 @@ var (
 	// ErrCorrupt: stored bytes do not match their checksum.
 	ErrCorrupt = errors.New("journal is corrupt")
 )
+
+// CheckFormat returns an error unless this build opens journals of that version of the
+// layout: ErrNewerFormat or ErrOlderFormat, with what to do.
+func CheckFormat(version int) error {
+	switch {
+	case version > FormatVersion:
+		return fmt.Errorf("%w (%d; this xb reads %d); use the xb that wrote it, or a newer one", ErrNewerFormat, version, FormatVersion)
+	case version < FormatVersion:
+		return fmt.Errorf("%w (%d; this xb reads %d); use the xb that wrote it, or start a new journal", ErrOlderFormat, version, FormatVersion)
+	}
+	return nil
+}
 
 // Info is what a driver knows of its journal once it is open. It never changes.
 type Info struct {

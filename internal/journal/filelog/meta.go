@@ -71,11 +71,10 @@ func decodeMeta(text []byte) (meta, error) {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return meta{}, fmt.Errorf("this is not what xb writes (%w): %w", err, journal.ErrCorrupt)
 	}
-	if j.Format > journal.FormatVersion {
-		return meta{}, fmt.Errorf("format %d, this xb reads up to %d: %w", j.Format, journal.FormatVersion, journal.ErrNewerFormat)
-	}
-	if j.Format > 0 && j.Format < journal.FormatVersion {
-		return meta{}, fmt.Errorf("format %d, this xb reads %d: %w", j.Format, journal.FormatVersion, journal.ErrOlderFormat)
+	if j.Format > 0 {
+		if err := journal.CheckFormat(j.Format); err != nil {
+			return meta{}, err
+		}
 	}
 	id, err := hex.DecodeString(j.ID)
 	m := meta{floor: j.Floor, last: j.Last, tail: j.Tail}

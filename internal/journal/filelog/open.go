@@ -100,10 +100,8 @@ func explain(dir string, err error) error {
 		return fmt.Errorf("%w: choose a directory", err)
 	case errors.Is(err, journal.ErrCorrupt):
 		return fmt.Errorf("%w; nothing was changed: put an undamaged copy of the file in its place; if there is none and only the end is missing, xb journal accept-loss makes the journal end where it does now; what is whole, xb journal dump --salvage prints", err)
-	case errors.Is(err, journal.ErrOlderFormat):
-		return fmt.Errorf("%w: use the xb that wrote it; nothing was changed", err)
-	case errors.Is(err, journal.ErrNewerFormat):
-		return fmt.Errorf("%w: use the xb that wrote it, or a newer one; nothing was changed", err)
+	case errors.Is(err, journal.ErrOlderFormat), errors.Is(err, journal.ErrNewerFormat):
+		return fmt.Errorf("%w; nothing was changed", err)
 	}
 	return err
 }

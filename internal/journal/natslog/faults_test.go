@@ -412,18 +412,18 @@ func TestWhatIsRefused(t *testing.T) {
 		"a subject_transform": func(c *jetstream.StreamConfig) {
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: ">", Destination: "x.>"}
 		},
-		"allow_direct":            func(c *jetstream.StreamConfig) { c.AllowDirect = true },
-		"allow_rollup_hdrs":       func(c *jetstream.StreamConfig) { c.AllowRollup = true },
-		"allow_msg_ttl":           func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true },
-		"counters, schedules":     func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true },
-		"deny_delete: false":      func(c *jetstream.StreamConfig) { c.DenyDelete = false },
-		"deny_purge":              func(c *jetstream.StreamConfig) { c.DenyPurge = true },
-		"a first_seq":             func(c *jetstream.StreamConfig) { c.FirstSeq = 7 },
-		"max_msg_size: 1000":      func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 },
-		"max_msg_size: -1":        func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 },
-		"is no journal":           func(c *jetstream.StreamConfig) { c.Metadata = nil },
-		"journal has a newer":     func(c *jetstream.StreamConfig) { c.Metadata[metaFormat] = "99" },
-		"journal has an older":    func(c *jetstream.StreamConfig) { c.Metadata[metaFormat] = "2" },
+		"allow_direct":        func(c *jetstream.StreamConfig) { c.AllowDirect = true },
+		"allow_rollup_hdrs":   func(c *jetstream.StreamConfig) { c.AllowRollup = true },
+		"allow_msg_ttl":       func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true },
+		"counters, schedules": func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true },
+		"deny_delete: false":  func(c *jetstream.StreamConfig) { c.DenyDelete = false },
+		"deny_purge":          func(c *jetstream.StreamConfig) { c.DenyPurge = true },
+		"a first_seq":         func(c *jetstream.StreamConfig) { c.FirstSeq = 7 },
+		"max_msg_size: 1000":  func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 },
+		"max_msg_size: -1":    func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 },
+		"is no journal":       func(c *jetstream.StreamConfig) { c.Metadata = nil },
+		"use the xb that wrote it, or a newer one":                                   func(c *jetstream.StreamConfig) { c.Metadata[metaFormat] = "99" },
+		"journal has an older format (2; this xb reads 3); use the xb that wrote it": func(c *jetstream.StreamConfig) { c.Metadata[metaFormat] = "2" },
 		"its id is \"short\"":     func(c *jetstream.StreamConfig) { c.Metadata[metaJournal] = "short" },
 		"its format is \"three\"": func(c *jetstream.StreamConfig) { c.Metadata[metaFormat] = "three" },
 	} {
@@ -441,14 +441,7 @@ func TestWhatIsRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := Open(t.Context(), cfg)
-			if err == nil {
-				_ = l.Close()
-				t.Fatal("it is accepted")
-			}
-			if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v\nwant %q in it, in one line", err, want)
-			}
+			isRefused(t, cfg, want)
 			if info, err := created.Info(t.Context()); err != nil || info.State.Msgs != 0 {
 				t.Errorf("%d messages were written (%v)", info.State.Msgs, err)
 			}
@@ -482,13 +475,119 @@ func TestServersThatAreRefused(t *testing.T) {
 		"set max_payload":            fresh(t, natstest.Start(t, func(o *natsd.Options) { o.MaxPayload = 1000 })),
 		"secure connection":          elsewhere,
 	} {
-		l, err := Open(t.Context(), cfg)
-		if err == nil {
-			_ = l.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v\nwant %q in it", err, want)
-		}
+		isRefused(t, cfg, want)
+	}
+}
+
+// TestLimitsOfTheAccount: an account in which a journal cannot be made is told which limit to
+// raise, and gets no stream.
+func TestLimitsOfTheAccount(t *testing.T) {
+	unlimited := natsd.JetStreamAccountLimits{MaxMemory: -1, MaxStore: -1, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1}
+	for want, test := range map[string]struct {
+		limit func(*natsd.JetStreamAccountLimits)
+		spoil func(*Config)
+	}{
+		"may hold 1 streams and holds 0, and a journal needs two; raise max_streams": {limit: func(l *natsd.JetStreamAccountLimits) { l.MaxStreams = 1 }},
+		"switch max_bytes_required off":                                              {limit: func(l *natsd.JetStreamAccountLimits) { l.MaxBytesRequired = true }},
+		"correct replicas= in the journal URL":                                       {spoil: func(c *Config) { c.Replicas = 3 }},
+	} {
+		t.Run(want, func(t *testing.T) {
+			s := natstest.Start(t, nil)
+			cfg, limits := fresh(t, s), unlimited
+			if test.limit != nil {
+				test.limit(&limits)
+			}
+			if test.spoil != nil {
+				test.spoil(&cfg)
+			}
+			if err := s.GlobalAccount().UpdateJetStreamLimits(map[string]natsd.JetStreamAccountLimits{"": limits}); err != nil {
+				t.Fatal(err)
+			}
+			isRefused(t, cfg, want)
+			if n := s.GlobalAccount().JetStreamUsage().Streams; n != 0 {
+				t.Errorf("%d streams were made", n)
+			}
+		})
+	}
+}
+
+// isRefused fails the test unless the journal is refused in one line with want in it.
+func isRefused(t *testing.T, cfg Config, want string) {
+	t.Helper()
+	l, err := Open(t.Context(), cfg)
+	if err == nil {
+		_ = l.Close()
+		t.Fatal("it is accepted")
+	}
+	if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("%v\nwant %q in it, in one line", err, want)
+	}
+}
+
+// TestAccountIsFull: a record for which the account has no room is not acknowledged and not
+// there, the error says what to raise, and all goes on once there is room.
+func TestAccountIsFull(t *testing.T) {
+	s := natstest.Start(t, nil)
+	l := open(t, fresh(t, s))
+	limits := natsd.JetStreamAccountLimits{MaxMemory: -1, MaxStore: 1 << 20, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1}
+	if err := s.GlobalAccount().UpdateJetStreamLimits(map[string]natsd.JetStreamAccountLimits{"": limits}); err != nil {
+		t.Fatal(err)
+	}
+	rec, slot := bytes.Repeat([]byte("x"), 100<<10), journal.Slot(1)
+	var err error
+	for ; slot < 20 && err == nil; slot++ {
+		err = l.Append(t.Context(), slot, rec)
+	}
+	if err == nil || errors.Is(err, journal.ErrTaken) || !strings.Contains(err.Error(), "raise max_file in its JetStream limits") {
+		t.Fatalf("Append to slot %d of an account of 1 MiB = %v", slot-1, err)
+	}
+	slot-- // the one that failed
+	if recs, err := l.Read(t.Context(), 1, 100); err != nil || len(recs) != int(slot-1) {
+		t.Fatalf("%d records are there (%v), %d were acknowledged", len(recs), err, slot-1)
+	}
+	if _, err := l.Trim(t.Context(), slot/2); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(t.Context(), slot, rec); err != nil {
+		t.Errorf("Append after a trim = %v", err)
+	}
+}
+
+// TestCredentialsAreRefused: a server that does not let the user in, or is not there, is
+// named, with what to mend.
+func TestCredentialsAreRefused(t *testing.T) {
+	t.Setenv("NATS_PASSWORD", "hunter2")
+	for said, want := range map[string]string{
+		"Authorization Violation":        "correct the user in the journal URL",
+		"User Authentication Expired":    "renew the file that creds= names",
+		"User Authentication Revoked":    "renew the file that creds= names",
+		"Account Authentication Expired": "renew the file that creds= names",
+		"":                               "no server answers; check that they run",
+	} {
+		t.Run(said, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var refuser sync.WaitGroup
+			t.Cleanup(func() { _ = listener.Close(); refuser.Wait() })
+			refuser.Go(func() {
+				for {
+					client, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					fmt.Fprintf(client, "INFO {\"max_payload\":1048576,\"headers\":true,\"auth_required\":true}\r\n")
+					_, _ = client.Read(make([]byte, 1<<12)) // CONNECT
+					fmt.Fprintf(client, "-ERR '%s'\r\n", said)
+					_ = client.Close()
+				}
+			})
+			if said == "" {
+				_ = listener.Close()
+			}
+			isRefused(t, config(t, "nats://xb@"+listener.Addr().String()+"/state?synced=true"), want)
+		})
 	}
 }
 
@@ -524,7 +623,7 @@ func TestRights(t *testing.T) {
 		}}
 	}
 	s := natstest.Start(t, func(o *natsd.Options) {
-		o.Users = []*natsd.User{user("owner", own...), user("writer", write...), user("reader", read...)}
+		o.Users = []*natsd.User{user("owner", own...), user("half", append([]string{"$JS.API.STREAM.CREATE.rights"}, write...)...), user("writer", write...), user("reader", read...)}
 	})
 	t.Setenv("NATS_PASSWORD", "secret")
 	cfg := func(name, inbox string) Config {
@@ -532,6 +631,12 @@ func TestRights(t *testing.T) {
 	}
 	if _, err := Open(t.Context(), cfg("writer", "_INBOX_writer")); err == nil || !strings.Contains(err.Error(), "may not publish to $JS.API.STREAM.CREATE.rights;") {
 		t.Errorf("a writer creates a journal: %v", err)
+	}
+	if _, err := Open(t.Context(), cfg("half", "_INBOX_half")); err == nil || !strings.Contains(err.Error(), "may not publish to $JS.API.STREAM.CREATE.rights_blobs;") {
+		t.Errorf("a user that may make one of the streams makes a journal: %v", err)
+	}
+	if n := s.GlobalAccount().JetStreamUsage().Streams; n != 0 {
+		t.Errorf("%d streams were made by users that may not make both", n)
 	}
 	owner := open(t, cfg("owner", "_INBOX_owner"))
 	writer := open(t, cfg("writer", "_INBOX_writer"))

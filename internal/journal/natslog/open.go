@@ -27,7 +27,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	}
 	server, err := connect(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: connect: %w", at, err)
+		return nil, fmt.Errorf("open %s: %w", at, explainConnect(err))
 	}
 	l := &Log{server: server, logger: cfg.Logger}
 	if l.logger == nil {
@@ -54,13 +54,19 @@ func (l *Log) prepare(ctx context.Context, cfg Config) error {
 	}
 	var drawn journal.ID
 	rand.Read(drawn[:]) // never fails: crypto/rand ends the process instead
-	recordsStream := stream{l.server, cfg.Name}
+	recordsStream, blobsStream := stream{l.server, cfg.Name}, stream{l.server, cfg.Name + "_blobs"}
+	_, err := recordsStream.look(ctx, infoRequest{})
+	if errors.Is(err, errNoStream) {
+		err = l.server.checkAccount(ctx, cfg, recordsStream, blobsStream)
+	}
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", recordsStream.name, err)
+	}
 	found, err := recordsStream.open(ctx, recordsConfig(cfg, drawn, most), drawn)
 	if err != nil {
 		return err
 	}
 	id := found.id
-	blobsStream := stream{l.server, cfg.Name + "_blobs"}
 	chunks, err := blobsStream.open(ctx, blobsConfig(cfg, id, most), id)
 	if err != nil {
 		return err
@@ -153,13 +159,11 @@ func readMeta(meta map[string]string) (id journal.ID, err error) {
 		return id, errors.New("it is there, and is no journal of xbernetes; take another name, or delete the stream")
 	}
 	format, err := strconv.Atoi(stored)
-	switch {
-	case err != nil:
+	if err != nil {
 		return id, fmt.Errorf("its format is %q: %w", stored, journal.ErrCorrupt)
-	case format > journal.FormatVersion:
-		return id, fmt.Errorf("it has format %d: %w", format, journal.ErrNewerFormat)
-	case format < journal.FormatVersion:
-		return id, fmt.Errorf("it has format %d: %w", format, journal.ErrOlderFormat)
+	}
+	if err := journal.CheckFormat(format); err != nil {
+		return id, err
 	}
 	raw, err := hex.DecodeString(meta[metaJournal])
 	if err != nil || len(raw) != len(id) {

@@ -154,7 +154,7 @@ func decode(answer *nats.Msg, value any) error {
 		return fmt.Errorf("the server's answer cannot be read: %w", err)
 	}
 	if failed.Error != nil {
-		return failed.Error
+		return explain(failed.Error)
 	}
 	if err := json.Unmarshal(answer.Data, value); err != nil {
 		return fmt.Errorf("the server's answer cannot be read: %w", err)

@@ -58,7 +58,7 @@ func FuzzDecodeMeta(f *testing.F) {
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		id, err := decodeMeta(data)
-		if err == nil && id.String() == "" || err != nil && !errors.Is(err, journal.ErrCorrupt) && !errors.Is(err, journal.ErrNewerFormat) && !errors.Is(err, errOldFormat) {
+		if err == nil && id.String() == "" || err != nil && !errors.Is(err, journal.ErrCorrupt) && !errors.Is(err, journal.ErrNewerFormat) && !errors.Is(err, journal.ErrOlderFormat) {
 			t.Errorf("decodeMeta(%q) = %v, %v", data, id, err)
 		}
 	})

@@ -91,28 +91,22 @@ func readMeta(ctx context.Context, b *bucket.Bucket) (journal.ID, error) {
 	return decodeMeta(data)
 }
 
-// errOldFormat: no release wrote such a journal.
-var errOldFormat = errors.New("journal has an older format")
-
 // decodeMeta returns the id of the journal that meta.json describes.
 func decodeMeta(data []byte) (journal.ID, error) {
 	var m meta
 	var id journal.ID
 	err := json.Unmarshal(data, &m)
-	if err == nil && m.Format > journal.FormatVersion {
-		return id, fmt.Errorf("%w (%d; this xb reads up to %d); use the xb that wrote it, or a newer one", journal.ErrNewerFormat, m.Format, journal.FormatVersion)
+	if err == nil && m.Format > journal.FormatVersion { // whose other fields may differ
+		return id, journal.CheckFormat(m.Format)
 	}
 	raw, hexErr := hex.DecodeString(m.Journal)
 	if err != nil || hexErr != nil || len(raw) != len(id) || m.Format < 1 {
 		return id, fmt.Errorf("%s does not describe a journal; restore it from a backup or an older version of the object: %w", metaName, journal.ErrCorrupt)
 	}
-	if m.Format < journal.FormatVersion {
-		// Its floor was one object that was replaced: unseen, it would make empty
-		// slots of trimmed ones.
-		return id, fmt.Errorf("%w (%d; this xb reads %d); start a new journal", errOldFormat, m.Format, journal.FormatVersion)
-	}
 	copy(id[:], raw)
-	return id, nil
+	// The floor of older ones was one object that was replaced: unseen, it would make
+	// empty slots of trimmed ones.
+	return id, journal.CheckFormat(m.Format)
 }
 
 // create writes meta.json, or takes the one that another process wrote first.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -150,9 +151,9 @@ func TestOpenRefusesContent(t *testing.T) {
 		want            string
 		is              error
 	}{
-		"newer":          {metaName, `{"format":9,"journal":"00112233445566778899aabbccddeeff"}`, "newer format (9; this xb reads up to ", journal.ErrNewerFormat},
+		"newer":          {metaName, `{"format":9,"journal":"00112233445566778899aabbccddeeff"}`, "newer format (9; this xb reads ", journal.ErrNewerFormat},
 		"newer, renamed": {metaName, `{"format":7,"id":"x"}`, "use the xb that wrote it", journal.ErrNewerFormat},
-		"older":          {metaName, `{"format":2,"journal":"00112233445566778899aabbccddeeff"}`, "start a new journal", errOldFormat},
+		"older":          {metaName, `{"format":2,"journal":"00112233445566778899aabbccddeeff"}`, "start a new journal", journal.ErrOlderFormat},
 		"not JSON":       {metaName, `<html>`, "meta.json does not describe a journal", journal.ErrCorrupt},
 		"empty":          {metaName, ``, "restore it", journal.ErrCorrupt},
 		"no id":          {metaName, `{"format":1}`, "meta.json does not describe a journal", journal.ErrCorrupt},
@@ -177,6 +178,55 @@ func TestOpenRefusesContent(t *testing.T) {
 				t.Errorf("a refused journal changed the bucket from %q to %q", before, after)
 			}
 		})
+	}
+}
+
+// lacking is a store that denies one right to everybody. As S3 does, it denies to tell
+// whether an object is there to whom may not list.
+func lacking(right string, store http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		listing := r.Method == http.MethodGet && r.URL.Query().Has("list-type")
+		needs := map[string]string{http.MethodGet: "s3:GetObject", http.MethodPut: "s3:PutObject", http.MethodDelete: "s3:DeleteObject"}[r.Method]
+		if listing {
+			needs = "s3:ListBucket"
+		}
+		if needs == right {
+			objecttest.Answer(w, http.StatusForbidden, "AccessDenied")
+			return
+		}
+		answer := httptest.NewRecorder()
+		store.ServeHTTP(answer, r)
+		if right == "s3:ListBucket" && answer.Code == http.StatusNotFound {
+			objecttest.Answer(w, http.StatusForbidden, "AccessDenied")
+			return
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes()) // a client that is gone
+	})
+}
+
+// TestCredentialsThatLackARight: the right is named, and nothing is written, whether there is
+// a journal or not.
+func TestCredentialsThatLackARight(t *testing.T) {
+	for _, there := range []bool{false, true} {
+		for _, right := range []string{"s3:GetObject", "s3:PutObject", "s3:ListBucket"} {
+			t.Run(fmt.Sprint(right, there), func(t *testing.T) {
+				store := memoryStore(t)
+				cfg := serve(t, store)
+				if there {
+					mustOpen(t, cfg)
+				}
+				before := keys(t, cfg)
+				_, err := openS3(t.Context(), serve(t, lacking(right, store)))
+				if err == nil || !strings.Contains(err.Error(), "lack ") || !strings.Contains(err.Error(), right+" on ") || !strings.Contains(err.Error(), "xb aws policy prints") || strings.Contains(err.Error(), "\n") {
+					t.Errorf("Open = %v, want a sentence that names %s", err, right)
+				}
+				if after := keys(t, cfg); !slices.Equal(before, after) {
+					t.Errorf("the bucket held %q before, and holds %q", before, after)
+				}
+			})
+		}
 	}
 }
 

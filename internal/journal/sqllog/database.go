@@ -168,6 +168,8 @@ const (
 	insufficientRights   = "42501"
 	readOnlyTransaction  = "25006"
 	diskFull             = "53100"
+	wrongPassword        = "28P01"
+	notAuthorized        = "28000" // to log in, or from there, or any more
 )
 
 // isCode says whether err is the database's, with one of these codes.
@@ -186,7 +188,16 @@ func isCode(err error, codes ...string) bool {
 
 // explain says in a sentence what a person can do about an error of the database.
 func explain(err error) error {
+	var connecting *pgconn.ConnectError
+	var said *pgconn.PgError
+	if errors.As(err, &connecting) {
+		err = oneLine{err}
+	}
 	switch {
+	case connecting != nil && !errors.As(err, &said):
+		return fmt.Errorf("the database cannot be reached; check that it runs, and its host and port in the journal URL: %w", err)
+	case isCode(err, wrongPassword, notAuthorized):
+		return fmt.Errorf("the database does not let the user in; correct the user in the journal URL, and the password in the file ~/.pgpass or the one that PGPASSFILE names: %w", err)
 	case isCode(err, insufficientRights):
 		return fmt.Errorf("the database user lacks a right; README.md of the driver lists those that it needs: %w", err)
 	case isCode(err, readOnlyTransaction), isCode(err, notSupported) && strings.Contains(err.Error(), "hot standby"):
@@ -196,3 +207,10 @@ func explain(err error) error {
 	}
 	return err
 }
+
+// oneLine is an error whose text is in one line: that of a connection has a line for each
+// address that was tried.
+type oneLine struct{ err error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.err.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.err }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -249,15 +250,20 @@ func TestWhatIsRefused(t *testing.T) {
 			s.Standby(t)
 			return config(t, s.URL("postgres"))
 		}, "not a read replica"},
-		"no sync":       {as("ALTER ROLE {role} SET synchronous_commit = off"), "synchronous_commit = off"},
-		"read-only":     {as("ALTER ROLE {role} SET default_transaction_read_only = on"), "takes no writes"},
-		"no rights":     {as("GRANT SELECT ON {meta} TO {role}; DELETE FROM {meta}"), "lacks a right"},
-		"no tables":     {as("REVOKE CREATE ON SCHEMA public FROM PUBLIC; DROP TABLE {meta}, {slots}, {blobs}"), "lacks a right"},
-		"no database":   {func(t *testing.T) Config { return config(t, pgtest.Shared(t).URL("missing")) }, `database "missing" does not exist`},
-		"newer format":  {as("UPDATE {meta} SET format = 99; ALTER ROLE {role} SUPERUSER"), journal.ErrNewerFormat.Error()},
-		"older format":  {as("UPDATE {meta} SET format = 1; ALTER ROLE {role} SUPERUSER"), journal.ErrOlderFormat.Error()},
-		"lost its meta": {as("DELETE FROM {meta}; ALTER ROLE {role} SUPERUSER"), journal.ErrCorrupt.Error()},
-		"no key":        {as("ALTER TABLE {slots} DROP CONSTRAINT {slots}_pkey; DELETE FROM {meta}; DELETE FROM {slots}; ALTER ROLE {role} SUPERUSER"), "no unique"},
+		"no sync":        {as("ALTER ROLE {role} SET synchronous_commit = off"), "synchronous_commit = off"},
+		"read-only":      {as("ALTER ROLE {role} SET default_transaction_read_only = on"), "takes no writes"},
+		"no rights":      {as("GRANT SELECT ON {meta} TO {role}; DELETE FROM {meta}"), "lacks a right"},
+		"no tables":      {as("REVOKE CREATE ON SCHEMA public FROM PUBLIC; DROP TABLE {meta}, {slots}, {blobs}"), "GRANT CREATE ON SCHEMA"},
+		"no such user":   {as("ALTER ROLE {role} RENAME TO gone_{role}"), "does not let the user in"},
+		"may not enter":  {as("ALTER ROLE {role} NOLOGIN"), "does not let the user in"},
+		"is not there":   {func(t *testing.T) Config { return config(t, "postgres://xb@localhost:"+closedPort(t)+"/state") }, "check that it runs, and its host and port"},
+		"no database":    {func(t *testing.T) Config { return config(t, pgtest.Shared(t).URL("missing")) }, `database "missing" does not exist`},
+		"newer format":   {as("UPDATE {meta} SET format = 99; ALTER ROLE {role} SUPERUSER"), journal.ErrNewerFormat.Error() + " (99; this xb reads 3); use the xb that wrote it, or a newer one"},
+		"older format":   {as("UPDATE {meta} SET format = 1; ALTER ROLE {role} SUPERUSER"), journal.ErrOlderFormat.Error() + " (1; this xb reads 3); use the xb that wrote it"},
+		"wrong password": {func(t *testing.T) Config { return asked(t, "hunter2") }, "does not let the user in; correct the user"},
+		"has expired":    {func(t *testing.T) Config { return asked(t, "secret") }, "does not let the user in; correct the user"},
+		"lost its meta":  {as("DELETE FROM {meta}; ALTER ROLE {role} SUPERUSER"), journal.ErrCorrupt.Error()},
+		"no key":         {as("ALTER TABLE {slots} DROP CONSTRAINT {slots}_pkey; DELETE FROM {meta}; DELETE FROM {slots}; ALTER ROLE {role} SUPERUSER"), "no unique"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := test.given(t)
@@ -267,7 +273,7 @@ func TestWhatIsRefused(t *testing.T) {
 				_ = l.Close()
 				t.Fatal("it is accepted")
 			}
-			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%v\nwant %q in it, in one line", err, test.want)
 			}
 			if after := contents(t, cfg); after != before {
@@ -277,13 +283,41 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
+// closedPort is a port at which nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return port
+}
+
+// asked is a journal on a server that asks its users for passwords, with this password for
+// a user whose own, secret, has expired.
+func asked(t *testing.T, password string) Config {
+	s := pgtest.Start(t)
+	l := open(t, config(t, s.URL("postgres")))
+	exec(t, l, "CREATE ROLE late LOGIN PASSWORD 'secret' VALID UNTIL '2020-01-01'")
+	exec(t, l, "COPY (SELECT 'local all late scram-sha-256' UNION ALL SELECT 'local all all trust') TO PROGRAM 'cat > pg_hba.conf'")
+	s.Kill()
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := config(t, s.URL("postgres"))
+	cfg.Pool.ConnConfig.User, cfg.Pool.ConnConfig.Password = "late", password
+	return cfg
+}
+
 // contents is what the tables of the journal hold; "" if there are none.
 func contents(t *testing.T, cfg Config) (all string) {
 	t.Helper()
 	administrator := cfg.Pool.ConnConfig.Copy()
 	administrator.User = "postgres"
 	c, err := pgx.ConnectConfig(t.Context(), administrator)
-	if isCode(err, "3D000") { // there is no such database
+	if isCode(err, "3D000") || errors.Is(err, syscall.ECONNREFUSED) { // there is no such database, or server
 		return ""
 	}
 	if err != nil {

@@ -82,11 +82,11 @@ func (l *Log) readMeta(ctx context.Context) (id journal.ID, err error) {
 		return id, errNoJournal
 	case err != nil:
 		return id, err
-	case format > journal.FormatVersion:
-		return id, fmt.Errorf("it has format %d: %w", format, journal.ErrNewerFormat)
-	case format < journal.FormatVersion:
-		return id, fmt.Errorf("it has format %d: %w", format, journal.ErrOlderFormat)
-	case len(stored) != len(id):
+	}
+	if err := journal.CheckFormat(int(format)); err != nil {
+		return id, err
+	}
+	if len(stored) != len(id) {
 		return id, fmt.Errorf("its id has %d bytes: %w", len(stored), journal.ErrCorrupt)
 	}
 	return journal.ID(stored), nil
@@ -140,6 +140,9 @@ func (l *Log) create(ctx context.Context) error {
 func (l *Log) createTable(ctx context.Context, statement string) error {
 	for n := 1; ; n++ {
 		_, err := l.db.change(ctx, statement)
+		if isCode(err, insufficientRights) {
+			return fmt.Errorf("the user may not make its tables; have an administrator GRANT CREATE ON SCHEMA, for the schema that the database names here, or make the journal as another user: %w", err)
+		}
 		if n == attempts || !isCode(err, uniqueViolation, duplicateTable, duplicateObject) {
 			return err
 		}

@@ -125,6 +125,10 @@ func TestRefusalsNameTheActionAndTheResource(t *testing.T) {
 			for _, want := range test.want {
 				notifytest.Eventually(t, want+" in the log", func() bool { return strings.Contains(strings.ReplaceAll(s.Log.String(), `\"`, `"`), want) })
 			}
+			s.Stop()
+			if left := f.Queues(); len(left) > 0 {
+				t.Errorf("the server leaves %v behind", left)
+			}
 		})
 	}
 }

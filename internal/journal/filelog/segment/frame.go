@@ -57,7 +57,7 @@ func decodeHeader(b []byte) (header, error) {
 	}
 	copy(h.id[:], b[16:])
 	if h.version > journal.FormatVersion {
-		return header{}, fmt.Errorf("format %d, this xb reads up to %d: %w", h.version, journal.FormatVersion, journal.ErrNewerFormat)
+		return header{}, journal.CheckFormat(int(h.version))
 	}
 	if string(h.encode()) != string(b[:HeaderSize]) {
 		return header{}, fmt.Errorf("the segment's header fails its checksum: %w", journal.ErrCorrupt)
