@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +93,28 @@ func TestPauseBelowTheFloor(t *testing.T) {
 	}
 	if err := away.Append(t.Context(), 7, []byte("late")); !errors.Is(err, journal.ErrTaken) {
 		t.Errorf("Append(7) = %v, want ErrTaken", err)
+	}
+}
+
+// TestSleepWhileLookingForTheTail: a machine that sleeps after it has got a record, and before it
+// has seen that all slots before it are held, wakes after some of them were trimmed. The record
+// is not missing for it.
+func TestSleepWhileLookingForTheTail(t *testing.T) {
+	store, clock := clockedStore(t, 0)
+	owner := mustOpen(t, serve(t, store))
+	grow(t, owner, 1, 40)
+	var sleep sync.Once
+	sleeper := mustOpen(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Range") != "" && strings.Contains(r.URL.Path, slotPrefix) {
+			sleep.Do(func() { trimAll(t, owner, clock, 31) })
+		}
+		store.ServeHTTP(w, r)
+	})))
+	if recs, err := sleeper.Read(t.Context(), 40, 1); err != nil || len(recs) != 1 {
+		t.Errorf("Read(40) = %d records, %v; want the one that is there", len(recs), err)
+	}
+	if recs, err := sleeper.Read(t.Context(), 42, 1); err != nil || len(recs) != 0 {
+		t.Errorf("Read(42) = %d records, %v; want none", len(recs), err)
 	}
 }
 

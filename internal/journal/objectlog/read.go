@@ -96,30 +96,43 @@ func (l *Log) readFrom(ctx context.Context, from journal.Slot, n int) ([][]byte,
 	if err == nil {
 		err = l.floors.vouch(ctx, from, oldest, newest)
 	}
+	var whole bool
 	if err == nil && len(recs) > 0 {
-		err = l.findTail(ctx, from-1, depth)
+		whole, err = l.whole(ctx, from)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read slot %d: %w", from, err)
 	}
-	if len(recs) == 0 {
+	if !whole {
 		return nil, nil
-	}
-	if l.tail.known() < from-1 {
-		// There is an empty slot before from, or one was trimmed while we looked.
-		floor, err := l.floors.look(ctx)
-		if err == nil && from < floor {
-			err = journal.ErrTrimmed
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read slot %d: %w", from, err)
-		}
-		if l.tail.known() < from-1 {
-			return nil, nil
-		}
 	}
 	l.tail.raise(from + journal.Slot(len(recs)) - 1)
 	return recs, nil
+}
+
+// whole says whether every slot before from is held or trimmed. The error is
+// journal.ErrTrimmed if from itself was trimmed meanwhile.
+func (l *Log) whole(ctx context.Context, from journal.Slot) (bool, error) {
+	for {
+		known := l.tail.known()
+		if err := l.findTail(ctx, from-1, depth); err != nil {
+			return false, err
+		}
+		if l.tail.known() >= from-1 {
+			return true, nil
+		}
+		// A slot before from is empty, or was trimmed while we looked. In the second case
+		// the floors say so now, and the slots above them are looked at once more.
+		floor, err := l.floors.look(ctx)
+		switch {
+		case err != nil:
+			return false, err
+		case from < floor:
+			return false, journal.ErrTrimmed
+		case l.tail.known() == known:
+			return false, nil
+		}
+	}
 }
 
 // readSlots reads n slots from from on at once. It returns the records before
