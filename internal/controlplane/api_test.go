@@ -89,14 +89,21 @@ func kind(t *testing.T, s *server, name string, servers ...*server) schema.Group
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "there is an APIService for "+gvr.Resource, func(ctx context.Context) (bool, error) {
-		_, err := s.dynamic.Resource(apiServices).Get(ctx, gvr.Version+"."+gvr.Group, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
-	for _, s := range append(servers, s) {
+	served(t, gvr, append(servers, s)...)
+	return gvr
+}
+
+// served waits until servers serve what was defined a moment ago.
+func served(t *testing.T, gvr schema.GroupVersionResource, servers ...*server) {
+	t.Helper()
+	for _, s := range servers {
+		until(t, "there is an APIService for "+gvr.Resource, func(ctx context.Context) (bool, error) {
+			_, err := s.dynamic.Resource(apiServices).Get(ctx, gvr.Version+"."+gvr.Group, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			return err == nil, err
+		})
 		until(t, gvr.Resource+" is served", func(ctx context.Context) (bool, error) {
 			_, err := s.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{})
 			if apierrors.IsNotFound(err) {
@@ -105,7 +112,6 @@ func kind(t *testing.T, s *server, name string, servers ...*server) schema.Group
 			return err == nil, err
 		})
 	}
-	return gvr
 }
 
 func object(gvr schema.GroupVersionResource, name string, spec map[string]any) *unstructured.Unstructured {

@@ -319,7 +319,8 @@ func servers(t *testing.T) *pair {
 // finalizes a deleted definition, and all but the first find it gone. The quota
 // controller reports a quota that was deleted, or changed by admission, while it counted; the
 // publisher of the root CA that it has published it already, of a namespace that was changed
-// as soon as it was made. The garbage collector
+// as soon as it was made; the controller of migrations, a migration that a test has deleted. A
+// test's conversion webhook refuses an object. The garbage collector
 // reports that it waited half a minute for a kind that a test has deleted meanwhile;
 // it asks discovery again, and works on. Of two servers that start at once, one finds
 // that the other has made the lease of the election.
@@ -327,6 +328,7 @@ var harmless = regexp.MustCompile(`Unable to authenticate the request|storage is
 	`Unable to sync caches" logger=UnhandledError$|dependency graph builder sync during GC sync|` +
 	`err="customresourcedefinitions\.apiextensions\.k8s\.io \S+ not found"|` +
 	`Error processing resource quota work item.* (not found|the object has been modified.*)"|` +
+	`conversion webhook for test\.xbernetes\.dev/\S+ Kind=Barrel failed: \d+ millilitres|Error syncing SVM resource, retrying".* not found"|` +
 	`syncing \\"\S+ failed: configmaps \\"kube-root-ca\.crt\\" already exists|` +
 	`Error initially creating lease lock" err="leases\.coordination\.k8s\.io \S+ already exists"`)
 
