@@ -14,6 +14,9 @@ const (
 	ofS3      = "./internal/journal/s3log/..."
 	ofStores  = "./internal/sim/stores"
 	ofSQL     = "./internal/journal/sqllog"
+	ofNATS    = "./internal/journal/natslog"
+	ofGoogle  = "./internal/journal/gcslog"
+	ofAzure   = "./internal/journal/azurelog"
 	ofShot    = "./internal/snapshot"
 	ofRegions = "./internal/region/explore -states=100000 -walks=2000"
 	ofJoins   = "./internal/region/explore -test.run=Join -states=200000 -walks=2000"
@@ -155,6 +158,32 @@ var faults = []fault{
 		"FROM {meta} WHERE floor <= $1::INT8\n\tON CONFLICT", "FROM {meta} WHERE floor <= floor\n\tON CONFLICT", []string{ofSQL}},
 	{"statements are not serializable", "internal/journal/sqllog/database.go",
 		`"serializable"`, `"read committed"`, []string{ofSQL}},
+	{"a slot counts as the tail although one below it is empty", "internal/journal/sqllog/tail.go",
+		"for t.above[t.upTo+1] {", "for len(t.above) > 0 {", []string{ofSQL}},
+	{"a process that starts takes the journal for whole", "internal/journal/sqllog/slots.go",
+		"if count < int64(slot)-max(first, floor)+1 {", "if count < 0 {", []string{ofSQL}},
+	{"rows go further ahead of the tail than readers look", "internal/journal/sqllog/slots.go",
+		"if !within {", "if !within && slot == 0 {", []string{ofSQL}},
+	{"a database that loses writes is taken", "internal/journal/sqllog/open.go",
+		"if value != nil && *value == setting.bad {", "if value == nil && setting.bad == \"\" {", []string{ofSQL}},
+
+	// JetStream.
+	{"a message is published without a condition", "internal/journal/natslog/slots.go",
+		"condition(jetstream.ExpectedLastSeqHeader, uint64(slot-1))", "condition(\"X-\"+jetstream.ExpectedLastSeqHeader, uint64(slot-1))", []string{ofNATS}},
+	{"a refused publish counts as another's record, and nobody looks", "internal/journal/natslog/slots.go",
+		"case bytes.Equal(stored, rec):\n", "case bytes.Equal(stored, rec) && false:\n", []string{ofNATS}},
+	{"a leader that was cut off is believed", "internal/journal/natslog/stream.go",
+		"return 2*heard > info.Config.Replicas", "return heard > 0", []string{ofNATS}},
+	{"the checksum of a message is not looked at", "internal/journal/natslog/frame.go",
+		"if binary.LittleEndian.Uint32(frame[len(frameMagic):]) != frameSum(name, id, payload) {", "if len(payload) < 0 {", []string{ofNATS}},
+	{"a server in the same process does not sync", "internal/journal/natslog/embedded/embedded.go",
+		"SyncAlways: true,", "SyncAlways: false,", []string{ofNATS + "/embedded"}},
+
+	// Google's and Azure's stores.
+	{"an upload to Google writes over what is there", "internal/journal/gcslog/store.go",
+		"call = call.IfGenerationMatch(0)", "_ = create", []string{ofGoogle}},
+	{"an upload to Azure writes over what is there", "internal/journal/azurelog/store.go",
+		"&blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}", "&blob.ModifiedAccessConditions{IfNoneMatch: (*azcore.ETag)(to.Ptr(azcore.ETag(\"\")))}", []string{ofAzure}},
 
 	// Regions: each rule of docs/regions.md, left out.
 	{"the membership is read before the operation's record is written", "internal/region/protocol/operation.go",
