@@ -128,7 +128,11 @@ func (r *Region) Create(ctx context.Context, kind Kind, name string, o Options) 
 	if err != nil {
 		return Owned{}, err
 	}
-	if kind == Assignment {
+	begun, err := r.begun(ctx, op, o)
+	if err != nil {
+		return Owned{}, err
+	}
+	if kind == Assignment && !begun {
 		cluster, account, _ := strings.Cut(name, "/")
 		if _, err := r.Get(ctx, ServiceCluster, cluster); err != nil {
 			return Owned{}, err
@@ -162,7 +166,11 @@ func (r *Region) Delete(ctx context.Context, kind Kind, name string, o Options) 
 	if err != nil {
 		return Owned{}, err
 	}
-	if kind != Assignment {
+	begun, err := r.begun(ctx, op, o)
+	if err != nil {
+		return Owned{}, err
+	}
+	if kind != Assignment && !begun {
 		if err := r.unused(ctx, kind, name); err != nil {
 			return Owned{}, err
 		}
@@ -202,6 +210,16 @@ func (r *Region) prepare(ctx context.Context, kind Kind, name string, o Options)
 	}
 	r.progress(fmt.Sprintf("operation %s: %s %s, from region %s", o.Operation, kind, name, r.name))
 	return op, nil
+}
+
+// begun says whether the operation that is asked for has a record. What must be so before it is
+// carried out was found to be so then; it may have been carried out since, and other names made.
+func (r *Region) begun(ctx context.Context, op stored.Operation, o Options) (bool, error) {
+	if o.Operation == "" || o.DryRun {
+		return false, nil
+	}
+	found, err := r.read(ctx, stored.ReadOf(r.layout.Log(r.name), stored.KindOperation, op.ID.String()))
+	return found != nil, err
 }
 
 // unused returns an error that names the first assignment of an account or service cluster.

@@ -105,6 +105,7 @@ func TestWithoutCentre(t *testing.T) {
 	_, err = (&Region{misled, "us"}).Create(t.Context(), Account, "stray", Options{})
 	w.fails(err, ErrLayout)
 	w.owned()
+	w.repeated()
 	w.collected()
 	w.away()
 }
@@ -113,6 +114,7 @@ func TestWithCentre(t *testing.T) {
 	w := newWorld(t, true)
 	w.joined()
 	w.owned()
+	w.repeated()
 	w.collected()
 	w.away()
 }
@@ -178,6 +180,37 @@ func (w *world) owned() {
 	w.lists(Assignment, everywhere)
 	_, err = w.in("us").Delete(ctx, Assignment, "tokyo/team-a", Options{})
 	w.fails(err, ErrAbsent)
+}
+
+// repeated asks again for operations that were carried out, once what they needed is not so any
+// more: each answers as it did before, and nothing is changed.
+func (w *world) repeated() {
+	ctx, us := w.Context(), w.in("us")
+	create := func(kind Kind, name, id string) error {
+		_, err := us.Create(ctx, kind, name, Options{Operation: id})
+		return err
+	}
+	remove := func(kind Kind, name, id string) error {
+		_, err := us.Delete(ctx, kind, name, Options{Operation: id})
+		return err
+	}
+	first, err := us.NewOperation(ctx)
+	w.must(err)
+	second, err := us.NewOperation(ctx)
+	w.must(err)
+	w.must(create(Account, "again", ""))
+	w.must(create(Assignment, "tokyo/again", first))
+	w.must(remove(Assignment, "tokyo/again", ""))
+	w.must(remove(Account, "again", second))
+	w.must(create(Assignment, "tokyo/again", first))
+	w.lists(Assignment, everywhere)
+	w.must(create(Account, "again", ""))
+	w.must(create(Assignment, "tokyo/again", ""))
+	w.must(remove(Account, "again", second))
+	w.lists(Assignment, everywhere, "tokyo/again")
+	w.lists(Account, everywhere, "again", "team-a")
+	w.must(remove(Assignment, "tokyo/again", ""))
+	w.must(remove(Account, "again", ""))
 }
 
 // collected removes all records: names stay, and an operation of before is not carried out again.

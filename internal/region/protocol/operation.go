@@ -74,7 +74,7 @@ func (p *Pass) aim(op *stored.Operation) (stored.Reason, error) {
 // open writes the record of an operation, or finds it.
 func (p *Pass) open(op stored.Operation) (record, error) {
 	op.State, op.Attempt = stored.Pending, 1
-	insert := stored.InsertOf(p.layout.log(op.Home), op)
+	insert := stored.InsertOf(p.layout.Log(op.Home), op)
 	answer := p.call(insert)[0]
 	switch answer.Outcome {
 	case stored.OK:

@@ -23,8 +23,8 @@ type Layout struct {
 	Register stored.Place
 }
 
-// log is where operations of this home have their records.
-func (l Layout) log(home stored.Region) stored.Place {
+// Log is where operations of this home have their records.
+func (l Layout) Log(home stored.Region) stored.Place {
 	if l.Central {
 		return stored.Central
 	}
@@ -170,7 +170,7 @@ func recordOf(o stored.Object) record { return record{o.Body.(stored.Operation),
 
 // lookUp reads the record of an operation; nil: there is none.
 func (p *places) lookUp(id stored.OpID, home stored.Region) (*record, error) {
-	found, err := p.read(stored.ReadOf(p.layout.log(home), stored.KindOperation, id.String()))
+	found, err := p.read(stored.ReadOf(p.layout.Log(home), stored.KindOperation, id.String()))
 	if err != nil || found[0].Body == nil {
 		return nil, err
 	}
