@@ -14,7 +14,7 @@ SUITES    ?= memlog filelog s3log sqllog kube-apiserver robustness kubernetes-e2
 e2e gateway: export XB_BIN := $(CURDIR)/bin/xb
 
 # Modules that are linted beside the product: each takes seconds once it is built.
-LINTED = bench test/lab test/suites
+LINTED = bench test/lab test/regions test/suites
 
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)
@@ -56,7 +56,7 @@ suites: build ## Run others' suites: SUITES, or with SUITES= all of them
 	test/suites/run $(SUITES)
 
 e2e: build ## Run the end-to-end tests (network namespaces need root)
-	for d in e2e gateway servicesync; do (cd test/$$d && $(GO) test -timeout 30m -v .) || exit 1; done
+	for d in e2e gateway regions servicesync; do (cd test/$$d && $(GO) test -timeout 30m -v .) || exit 1; done
 
 gateway: build ## Run the gateway's end-to-end tests, Kubernetes' own among them
 	cd test/gateway && $(GO) test -timeout 60m -v ./...
