@@ -18,13 +18,14 @@ type Server struct {
 
 	env     []string
 	journal string
+	flags   []string
 }
 
 // Start serves the etcd API on the journal at the URL, on a free port of
 // loopback, until the test ends. It waits until the API is served.
-func Start(t testing.TB, env []string, journal string) *Server {
+func Start(t testing.TB, env []string, journal string, flags ...string) *Server {
 	t.Helper()
-	s := &Server{env: env, journal: journal}
+	s := &Server{env: env, journal: journal, flags: flags}
 	s.start(t, "127.0.0.1:0")
 	return s
 }
@@ -37,7 +38,7 @@ func (s *Server) Restart(t testing.TB) {
 
 func (s *Server) start(t testing.TB, listen string) {
 	t.Helper()
-	s.Process = process.Spawn(t, nil, "xb-etcd", s.env, program.Need(t, "xb"), "etcd", "--journal", s.journal, "--listen", listen)
+	s.Process = process.Spawn(t, nil, "xb-etcd", s.env, append([]string{program.Need(t, "xb"), "etcd", "--journal", s.journal, "--listen", listen}, s.flags...)...)
 	var err error
 	if s.Endpoint, err = s.AwaitLine(t.Context(), "Serving the etcd API at "); err != nil {
 		t.Fatal(err)
