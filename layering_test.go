@@ -40,7 +40,7 @@ const (
 var every = []string{"..."}
 
 var rules = []rule{
-	{"cmd/xb", "the only package that names drivers and wires parts", every, every},
+	{"cmd/xb", "the only package that names drivers and wires a server", every, every},
 
 	{"api/aggregation/direct", "a client's way past the gateway", nil, []string{apimachinery, clientGo}},
 	{"api/aggregation/reserve", "a client of the gateway's reservations", []string{"api/aggregation/v1alpha1"}, []string{apimachinery, clientGo}},
@@ -141,6 +141,9 @@ var rules = []rule{
 
 	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/door", "internal/gateway/..."},
 		[]string{apimachinery, apiserver, clientGo, prometheus, "golang.org/x/sync/..."}},
+	{"internal/gateway/gatewaycmd", "flags of xb gateway; knows no journal",
+		[]string{"api/aggregation/v1alpha1", "internal/gateway", "internal/gateway/conformance", "internal/gateway/identity", "internal/gateway/source", "internal/gateway/traffic", "internal/kubelog", "internal/usage"},
+		[]string{apimachinery, clientGo, "github.com/spf13/..."}},
 	{"internal/gateway/identity", "certificates and reviews of tokens; reads no request", []string{"internal/kubeconfig", "internal/pki", "internal/privatefile"}, []string{apimachinery, apiserver, clientGo}},
 	{"internal/gateway/backend", "speaks to one registered server, and knows no other", []string{"api/aggregation/v1alpha1", "internal/gateway/call", "internal/gateway/endpoints", "internal/weight"},
 		[]string{apimachinery, apiserver, "k8s.io/component-base/tracing/...", "go.opentelemetry.io/otel/trace", "golang.org/x/sync/..."}},
@@ -203,6 +206,9 @@ var rules = []rule{
 	{"internal/region/namespace", "makes and removes namespaces, in whichever API", []string{"api/region/v1alpha1"}, []string{kubeAPI, apimachinery, clientGo}},
 	{"internal/region/payload", "specs as text, wherever that is stored", []string{"api/region/v1alpha1"}, []string{kubeAPI, apimachinery}},
 	{"internal/region/protocol", "decides by calls that it is handed; knows no Kubernetes", []string{"internal/region/stored"}, nil},
+	{"internal/region/regioncmd", "flags of the commands of regions; knows no journal, and asks regions by the library alone",
+		[]string{"api/region/client", "api/region/v1alpha1", "internal/gateway/traffic", "internal/kubeconfig", "internal/kubelog", "internal/leader", "internal/region/agent", "internal/region/facade", "internal/region/report", "internal/usage"},
+		[]string{kubeAPI, "github.com/spf13/..."}},
 	{"internal/region/regiontest", "servers for tests; knows no key", []string{"api/region/v1alpha1", "internal/privatefile", "internal/region/definitions", "internal/region/stored"}, []string{apimachinery, clientGo}},
 	{"internal/region/report", "prints what was found, and asks nobody", []string{"api/region/client"}, nil},
 	{"internal/region/route", "remembers what others found, and asks nobody", nil, []string{apimachinery}},
@@ -232,6 +238,10 @@ var rules = []rule{
 		[]string{"api/servicesync/v1alpha1", "internal/servicesync/clusterset"}, []string{kubeAPI, apimachinery, "k8s.io/utils/ptr"}},
 	{"internal/servicesync/clusterset", "what is known of clusters, for all that decide by it", []string{"api/servicesync/v1alpha1"}, []string{kubeAPI, apimachinery}},
 	{"internal/servicesync/plan", "the words of a plan, for all that make or carry out one", nil, []string{kubeAPI, apimachinery}},
+	{"internal/servicesync/synccmd", "flags of xb servicesync; knows no journal",
+		[]string{"internal/kubeconfig", "internal/kubelog", "internal/leader", "internal/metrics", "internal/servicesync", "internal/servicesync/access", "internal/servicesync/migration", "internal/servicesync/model",
+			"internal/servicesync/peers", "internal/servicesync/report", "internal/servicesync/store", "internal/servicesync/trust", "internal/usage"},
+		[]string{apimachinery, clientGo, "github.com/spf13/...", "golang.org/x/sync/...", "golang.org/x/term"}},
 	{"internal/servicesync/trust", "reads words, and knows no peer", []string{"internal/servicesync/model"}, []string{kubeAPI, apimachinery}},
 	{"internal/servicesync/migration", "asks a controller by annotations, and is none",
 		[]string{"api/servicesync/v1alpha1", "internal/servicesync/access", "internal/servicesync/clusterset", "internal/servicesync/lease", "internal/servicesync/model"},

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xbernetes/xbernetes/internal/dev"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 const (
@@ -47,7 +48,7 @@ The object store does not sync to disk: it is for trying things out.`,
 			}, cmd.OutOrStdout())
 		},
 	}
-	dir := defaultDataDir()
+	dir := usage.DataDir()
 	if dir != "" {
 		dir = filepath.Join(dir, "dev")
 	}

@@ -13,7 +13,10 @@ import (
 	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
-func newEtcdCommand(logs *logFlags) *cobra.Command {
+// metricsFlags say where metrics are served, and to whom.
+type metricsFlags struct{ listen, token string }
+
+func newEtcdCommand(logs *usage.Log) *cobra.Command {
 	f := &engineFlags{}
 	m := &metricsFlags{}
 	cmd := &cobra.Command{
@@ -32,7 +35,7 @@ who started xb alone.`,
 		Example: "  xb etcd --journal file:///var/lib/xb/journal\n  etcdctl --endpoints http://127.0.0.1:2379 put greeting hello",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
+			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}

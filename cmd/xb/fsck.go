@@ -20,7 +20,7 @@ type fsckFlags struct {
 	output usage.Output
 }
 
-func newFsckCommand(logs *logFlags) *cobra.Command {
+func newFsckCommand(logs *usage.Log) *cobra.Command {
 	f := &fsckFlags{}
 	cmd := &cobra.Command{
 		Use:   "fsck --journal URL",
@@ -44,8 +44,8 @@ it could not be checked.`,
 	return cmd
 }
 
-func (f *fsckFlags) run(cmd *cobra.Command, logs *logFlags) error {
-	log, err := logs.logger(cmd.ErrOrStderr())
+func (f *fsckFlags) run(cmd *cobra.Command, logs *usage.Log) error {
+	log, err := logs.Logger(cmd.ErrOrStderr())
 	if err != nil {
 		return notChecked(err)
 	}
@@ -60,7 +60,7 @@ func (f *fsckFlags) run(cmd *cobra.Command, logs *logFlags) error {
 		return err
 	}
 	if code := report.ExitCode(); code != 0 {
-		return exitCode(code)
+		return usage.Exit(code)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (f *fsckFlags) check(cmd *cobra.Command, log *slog.Logger) *fsck.Report {
 }
 
 // notChecked keeps what was asked wrongly apart from what was found.
-func notChecked(err error) error { return withCode{err, 2} }
+func notChecked(err error) error { return usage.WithCode(err, 2) }
 
 // progressOn shows progress on one line of a terminal; elsewhere it is silent.
 func progressOn(w io.Writer) (show func(fsck.Progress), clear func()) {

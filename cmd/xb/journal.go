@@ -14,7 +14,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
-func newJournalCommand(logs *logFlags) *cobra.Command {
+func newJournalCommand(logs *usage.Log) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "journal",
 		Short: "Read the records of a journal",
@@ -37,8 +37,8 @@ func (f *dumpFlags) register(cmd *cobra.Command) {
 	usage.OneOf(cmd, "output", "text", "json")
 }
 
-func (f *dumpFlags) run(cmd *cobra.Command, logs *logFlags, prepare func(journal.Store) error) error {
-	log, err := logs.logger(cmd.ErrOrStderr())
+func (f *dumpFlags) run(cmd *cobra.Command, logs *usage.Log, prepare func(journal.Store) error) error {
+	log, err := logs.Logger(cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (f *dumpFlags) salvage(cmd *cobra.Command) error {
 	})
 }
 
-func newAcceptLossCommand(logs *logFlags) *cobra.Command {
+func newAcceptLossCommand(logs *usage.Log) *cobra.Command {
 	var url string
 	cmd := &cobra.Command{
 		Use:   "accept-loss --journal URL",
@@ -92,7 +92,7 @@ and stop every server of it. A damaged or missing record before the end is not
 accepted. Clients that watched the lost changes must list again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
+			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ accepted. Clients that watched the lost changes must list again.`,
 	return cmd
 }
 
-func newDumpCommand(logs *logFlags) *cobra.Command {
+func newDumpCommand(logs *usage.Log) *cobra.Command {
 	f := &dumpFlags{}
 	var from, to uint64
 	var salvage bool
@@ -144,7 +144,7 @@ func newDumpCommand(logs *logFlags) *cobra.Command {
 	return cmd
 }
 
-func newTailCommand(logs *logFlags) *cobra.Command {
+func newTailCommand(logs *usage.Log) *cobra.Command {
 	f := &dumpFlags{}
 	var last uint64
 	cmd := &cobra.Command{

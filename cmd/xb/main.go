@@ -1,14 +1,12 @@
 // Command xb is xbernetes: a Kubernetes API server whose state lives in a data
 // service that many regions and accounts can reach. It is the only place that
-// names drivers and wires parts together.
+// names drivers and wires a server together. The commands of what stands on any Kubernetes
+// API are rooms of their own beside it: gatewaycmd, synccmd and regioncmd.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,20 +15,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/xbernetes/xbernetes/internal/dev"
+	"github.com/xbernetes/xbernetes/internal/gateway/gatewaycmd"
+	"github.com/xbernetes/xbernetes/internal/region/regioncmd"
+	"github.com/xbernetes/xbernetes/internal/servicesync/synccmd"
 	"github.com/xbernetes/xbernetes/internal/usage"
 )
-
-// exitCode is an error that ends xb with a code of its own; what it has to
-// say is said already.
-type exitCode int
-
-// withCode is an error that ends xb with a code of its own.
-type withCode struct {
-	error
-	code int
-}
-
-func (c exitCode) Error() string { return fmt.Sprintf("exit status %d", int(c)) }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -38,15 +27,11 @@ func main() {
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 	if err := newCommand().ExecuteContext(dev.StopWithParent(ctx)); err != nil {
-		var code exitCode
-		if errors.As(err, &code) {
-			os.Exit(int(code))
+		code, printed := usage.ExitCode(err)
+		if printed {
+			fmt.Fprintf(os.Stderr, "xb: %v\n", err)
 		}
-		fmt.Fprintf(os.Stderr, "xb: %v\n", err)
-		if coded := (withCode{}); errors.As(err, &coded) {
-			os.Exit(coded.code)
-		}
-		os.Exit(1)
+		os.Exit(code)
 	}
 }
 
@@ -54,7 +39,7 @@ func newCommand() *cobra.Command {
 	// Packages of Kubernetes register flags of their own there, which cobra
 	// would take for ours.
 	pflag.CommandLine = pflag.NewFlagSet("xb", pflag.ContinueOnError)
-	logs := &logFlags{level: "info", format: "text"}
+	logs := &usage.Log{}
 	cmd := &cobra.Command{
 		Use:   "xb",
 		Short: "A Kubernetes API server whose state lives in a data service instead of etcd",
@@ -75,46 +60,22 @@ These work with any Kubernetes API, whether xb serves it or not:
 		Version:       version,
 	}
 	cmd.SetVersionTemplate(versions().text())
-	cmd.PersistentFlags().StringVar(&logs.level, "log-level", logs.level, "what to log on standard error: debug, info, warn or error")
-	cmd.PersistentFlags().StringVar(&logs.format, "log-format", logs.format, "how to log: text or json")
+	logs.Register(cmd)
 	cmd.AddCommand(
 		newServerCommand(logs),
 		newEtcdCommand(logs),
 		newDevCommand(),
-		newGatewayCommand(logs),
+		gatewaycmd.New(logs),
 		newApplyCommand(),
 		newTransactionCommand(),
 		newStatusCommand(logs),
 		newFsckCommand(logs),
 		newJournalCommand(logs),
-		newServicesyncCommand(logs),
-		newRegionCommand(logs),
+		synccmd.New(version, logs),
 		newAWSCommand(),
 		newVersionCommand(),
 	)
-	for _, n := range regionNames() {
-		cmd.AddCommand(newNameCommand(n))
-	}
-	usage.OneOf(cmd, "log-level", "debug", "info", "warn", "error")
-	usage.OneOf(cmd, "log-format", "text", "json")
+	cmd.AddCommand(regioncmd.New(logs)...)
 	usage.Apply(cmd)
 	return cmd
-}
-
-type logFlags struct{ level, format string }
-
-func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.level)); err != nil {
-		return nil, fmt.Errorf("--log-level is %q; want debug, info, warn or error", f.level)
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	switch f.format {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, opts)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, opts)), nil
-	default:
-		return nil, fmt.Errorf("--log-format is %q; want text or json", f.format)
-	}
 }

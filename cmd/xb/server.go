@@ -34,7 +34,7 @@ type serverFlags struct {
 
 func (f *serverFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.dataDir, "data-dir", defaultDataDir(), "this server's own things: its CA, certificates, keys, and its journal if --journal is not given")
+	fs.StringVar(&f.dataDir, "data-dir", usage.DataDir(), "this server's own things: its CA, certificates, keys, and its journal if --journal is not given")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:6443", "where to serve the Kubernetes API, HOST:PORT")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "file to write the administrator's kubeconfig to, mode 0600, in place of what is there (default DATA-DIR/kubeconfig)")
 	fs.StringVar(&f.context, "context", "xb", "name of the context in the kubeconfig")
@@ -57,7 +57,7 @@ func (f *serverFlags) register(cmd *cobra.Command) {
 	fs.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the Kubernetes parts, as klog counts it")
 }
 
-func newServerCommand(logs *logFlags) *cobra.Command {
+func newServerCommand(logs *usage.Log) *cobra.Command {
 	f := &serverFlags{}
 	cmd := &cobra.Command{
 		Use:   "server",
@@ -71,7 +71,7 @@ directory, CA and kubeconfig, and none needs to reach another.`,
   xb server --journal 's3://bucket/prefix?region=eu-west-1' --data-dir /var/lib/xb`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
+			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}

@@ -15,7 +15,7 @@ type statusFlags struct {
 	output usage.Output
 }
 
-func newStatusCommand(logs *logFlags) *cobra.Command {
+func newStatusCommand(logs *usage.Log) *cobra.Command {
 	f := &statusFlags{}
 	cmd := &cobra.Command{
 		Use:   "status --journal URL",
@@ -38,8 +38,8 @@ read, 2 if something is wrong.`,
 	return cmd
 }
 
-func (f *statusFlags) run(cmd *cobra.Command, logs *logFlags) error {
-	log, err := logs.logger(cmd.ErrOrStderr())
+func (f *statusFlags) run(cmd *cobra.Command, logs *usage.Log) error {
+	log, err := logs.Logger(cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (f *statusFlags) run(cmd *cobra.Command, logs *logFlags) error {
 	}
 	err = f.output.Write(cmd.OutOrStdout(), report)
 	if err == nil && len(report.Problems) > 0 {
-		err = exitCode(2)
+		err = usage.Exit(2)
 	}
 	return err
 }

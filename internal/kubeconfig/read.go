@@ -56,6 +56,24 @@ func Read(data []byte, context string, t Trust) (config *rest.Config, namespace 
 	return config, chosen.Namespace, nil
 }
 
+// Find reads FILE or FILE#CONTEXT, and returns how to reach what it names. "" is the pod's service
+// account, or else what kubectl would use. Its errors name the flag --kubeconfig.
+func Find(file string) (*rest.Config, error) {
+	if file == "" {
+		if config, err := rest.InClusterConfig(); err == nil {
+			return config, nil
+		}
+	}
+	path, context, _ := strings.Cut(file, "#")
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = path
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("there is no kubeconfig; give --kubeconfig")
+	}
+	return config, err
+}
+
 // refuseOutside refuses what would make this process run or read something.
 func refuseOutside(file *clientcmdapi.Config) error {
 	for _, user := range file.AuthInfos {

@@ -60,3 +60,16 @@ func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h handler) WithGroup(name string) slog.Handler {
 	return handler{h.Handler.WithGroup(name), h.verbosity, h.level}
 }
+
+// Debug is the level of every record where the program itself says what people should
+// know, and where much of what the parts of Kubernetes say is about what a caller sent.
+func Debug(slog.Record) slog.Level { return slog.LevelDebug }
+
+// WarnOfErrors is Debug, and Warn for errors, where the program says once more what matters
+// of them.
+func WarnOfErrors(r slog.Record) slog.Level {
+	if r.Level >= slog.LevelError {
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}

@@ -1,6 +1,6 @@
 // Package usage gives the commands of a program one manner: help that fits the terminal,
-// a word on what a typo may have meant, values to complete, and addresses that are checked.
-// It knows no command.
+// a word on what a typo may have meant, values to complete, addresses that are checked, the
+// same flags for the log and for output, and exit codes. It knows no command.
 package usage
 
 import (

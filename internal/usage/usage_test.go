@@ -2,6 +2,7 @@ package usage_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -105,6 +106,24 @@ func TestCheckAddress(t *testing.T) {
 		err := usage.CheckAddress("--listen", address)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("the address %q: %v, want %q", address, err, want)
+		}
+	}
+}
+
+// TestExitCode: a code survives what is said about its error later, and an error without one
+// ends the program with 1.
+func TestExitCode(t *testing.T) {
+	for name, test := range map[string]struct {
+		err     error
+		code    int
+		printed bool
+	}{
+		"no code": {errors.New("a failure"), 1, true},
+		"a code":  {fmt.Errorf("wrapped: %w", usage.WithCode(errors.New("refused"), 2)), 2, true},
+		"said":    {fmt.Errorf("wrapped: %w", usage.Exit(3)), 3, false},
+	} {
+		if code, printed := usage.ExitCode(test.err); code != test.code || printed != test.printed {
+			t.Errorf("%s: exit code %d, printed: %v; want %d, %v", name, code, printed, test.code, test.printed)
 		}
 	}
 }

@@ -1,4 +1,6 @@
-package main
+// Package gatewaycmd is xb gateway: it reads the flags, opens what they name, and runs the
+// gateway. It answers no request.
+package gatewaycmd
 
 import (
 	"context"
@@ -23,8 +25,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
-// gatewayFlags are those of xb gateway.
-type gatewayFlags struct {
+// flags are those of xb gateway.
+type flags struct {
 	servers   source.Place
 	cacheFile string
 	traces    traffic.Traces
@@ -38,14 +40,14 @@ type gatewayFlags struct {
 	limits      traffic.Limits
 }
 
-func (f *gatewayFlags) register(fs *pflag.FlagSet) {
+func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.servers.File, "servers", "", "file of RemoteAPIServers, YAML; read again when it changes")
 	fs.StringVar(&f.servers.Kubeconfig, "kubeconfig", "", "kubeconfig of the Kubernetes API whose RemoteAPIServers to serve; in-cluster for that of the pod's service account")
 	fs.StringVar(&f.servers.Secrets, "credentials-namespace", "", "namespace of that API whose Secrets servers may name as the gateway's credentials (default: none is read)")
 	fs.BoolVar(&f.servers.WriteStatus, "write-status", true, "write to each RemoteAPIServer's status what this gateway sees of it")
 	fs.StringVar(&f.cacheFile, "cache-file", "", "file to keep the last known servers in, and who holds which group, to start with when the API is away")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:7443", "where to serve, HOST:PORT")
-	fs.StringVar(&f.identity.DataDir, "data-dir", filepath.Join(defaultDataDir(), "gateway"), "the gateway's own things: the CA, certificates and kubeconfig that it makes where it is given none")
+	fs.StringVar(&f.identity.DataDir, "data-dir", filepath.Join(usage.DataDir(), "gateway"), "the gateway's own things: the CA, certificates and kubeconfig that it makes where it is given none")
 	fs.StringSliceVar(&f.identity.SANs, "tls-san", nil, "further host names and IP addresses for the serving certificate that it makes")
 	fs.StringVar(&f.identity.CertFile, "tls-cert-file", "", "certificate to serve with, PEM, read again when it changes (default: made)")
 	fs.StringVar(&f.identity.KeyFile, "tls-private-key-file", "", "its key")
@@ -64,8 +66,9 @@ func (f *gatewayFlags) register(fs *pflag.FlagSet) {
 	fs.Float64Var(&f.limits.UserRate, "max-user-rate", 0, "requests a second of one user (default no limit)")
 }
 
-func newGatewayCommand(logs *logFlags) *cobra.Command {
-	f := &gatewayFlags{}
+// New is xb gateway, with the commands below it.
+func New(logs *usage.Log) *cobra.Command {
+	f := &flags{}
 	cmd := &cobra.Command{
 		Use:   "gateway",
 		Short: "Serve many API servers as one",
@@ -79,22 +82,22 @@ and without any of the servers.`,
   xb gateway crd | kubectl apply -f - && xb gateway --kubeconfig ~/.kube/config`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
+			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			if err := kubelog.Bridge(log, 0, gatewayLevel); err != nil {
+			if err := kubelog.Bridge(log, 0, kubelog.Debug); err != nil {
 				return err
 			}
 			return f.run(cmd.Context(), cmd.OutOrStdout(), log)
 		},
 	}
 	f.register(cmd.Flags())
-	cmd.AddCommand(newGatewayValidateCommand(logs), newGatewayCRDCommand())
+	cmd.AddCommand(newValidate(logs), newCRD())
 	return cmd
 }
 
-func newGatewayCRDCommand() *cobra.Command {
+func newCRD() *cobra.Command {
 	return &cobra.Command{
 		Use:     "crd",
 		Short:   "Print the definition of RemoteAPIServer",
@@ -113,7 +116,7 @@ func newGatewayCRDCommand() *cobra.Command {
 // megabytes (docs/benchmarks.md).
 const gcPercent = 300
 
-func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger) error {
+func (f *flags) run(ctx context.Context, out io.Writer, log *slog.Logger) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -160,7 +163,7 @@ func (f *gatewayFlags) run(ctx context.Context, out io.Writer, log *slog.Logger)
 }
 
 // config is what the flags say, but for certificates and traces.
-func (f *gatewayFlags) config(src source.Source, listener net.Listener, log *slog.Logger) (cfg gateway.Config, err error) {
+func (f *flags) config(src source.Source, listener net.Listener, log *slog.Logger) (cfg gateway.Config, err error) {
 	cfg = gateway.Config{
 		Source: src, Listener: listener, CacheFile: f.cacheFile,
 		MaxConnections: f.connections, Limits: f.limits, RequireConformant: f.require, Log: log,
@@ -176,8 +179,3 @@ func (f *gatewayFlags) config(src source.Source, listener net.Listener, log *slo
 	}
 	return cfg, nil
 }
-
-// gatewayLevel is the level of what Kubernetes' own parts have to say: details, as
-// the gateway itself says what people should know, and much of what those parts say
-// is about what a caller sent.
-func gatewayLevel(slog.Record) slog.Level { return slog.LevelDebug }

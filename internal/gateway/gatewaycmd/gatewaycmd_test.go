@@ -1,4 +1,4 @@
-package main
+package gatewaycmd
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
+	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
 // spans is a collector that keeps the names of spans.
@@ -49,11 +50,13 @@ func TestGatewaySendsTraces(t *testing.T) {
 	if err := os.WriteFile(servers, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := newCommand()
+	logs := &usage.Log{}
+	cmd := New(logs)
+	logs.Register(cmd)
 	out, in := io.Pipe()
 	cmd.SetOut(in)
 	cmd.SetErr(io.Discard)
-	cmd.SetArgs([]string{"gateway", "--servers", servers, "--data-dir", dir, "--listen", "127.0.0.1:0", "--tracing-endpoint", at.Addr().String(), "--tracing-share", "1"})
+	cmd.SetArgs([]string{"--servers", servers, "--data-dir", dir, "--listen", "127.0.0.1:0", "--tracing-endpoint", at.Addr().String(), "--tracing-share", "1"})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.ExecuteContext(ctx) }()

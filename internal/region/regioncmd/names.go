@@ -1,4 +1,4 @@
-package main
+package regioncmd
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ type named struct {
 }
 
 // The three kinds, each of which has a command.
-func regionNames() []named {
+func kinds() []named {
 	return []named{
 		{client.Account, "account", "an account", "accounts", []string{"NAME"}, "team-a", "An account is a name that is unique over all regions.", accountFlags},
 		{client.ServiceCluster, "servicecluster", "a service cluster", "service clusters", []string{"NAME"}, "tokyo", "A service cluster is a name that is unique over all regions, and leads to its region.", serviceClusterFlags},
@@ -36,7 +36,7 @@ func regionNames() []named {
 
 // nameFlags are those of the commands of names.
 type nameFlags struct {
-	regionTarget
+	target
 	options client.Options
 	region  string
 }
@@ -71,17 +71,17 @@ func (f *nameFlags) in(cmd *cobra.Command, do func(context.Context, *client.Regi
 	})
 }
 
-func newNameCommand(n named) *cobra.Command {
+func newName(n named) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   n.command,
 		Short: "Create, list and delete " + n.plural + " over all regions",
 		Long:  n.whatItIs + "\nSee docs/regions.md.",
 	}
 	cmd.AddCommand(
-		newNameChangeCommand(n, change{"create", "created", "all of them have it", (*client.Region).Create, n.spec}),
-		newNameGetCommand(n),
-		newNameListCommand(n),
-		newNameChangeCommand(n, change{"delete", "deleted", "none of them has it", (*client.Region).Delete, nil}),
+		newChange(n, change{"create", "created", "all of them have it", (*client.Region).Create, n.spec}),
+		newNameGet(n),
+		newNameList(n),
+		newChange(n, change{"delete", "deleted", "none of them has it", (*client.Region).Delete, nil}),
 	)
 	return cmd
 }
@@ -94,7 +94,7 @@ type change struct {
 	spec       specFlags // nil: it takes none
 }
 
-func newNameChangeCommand(n named, c change) *cobra.Command {
+func newChange(n named, c change) *cobra.Command {
 	f := &nameFlags{}
 	spec := func() (client.Spec, error) { return client.Spec{}, nil }
 	cmd := &cobra.Command{
@@ -102,7 +102,7 @@ func newNameChangeCommand(n named, c change) *cobra.Command {
 		Short: title(c.verb) + " " + n.words,
 		Long: title(c.verb) + " " + n.words + " in all regions: it returns once " + c.until + `. If one does not
 answer, it waits until --timeout; then asking again with the --operation that was printed goes on.
-` + regionExits,
+` + exits,
 		Example: "  xb " + n.command + " " + c.verb + " " + n.sample + " --region eu",
 		Args:    cobra.ExactArgs(len(n.args)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -127,12 +127,12 @@ answer, it waits until --timeout; then asking again with the --operation that wa
 
 func title(verb string) string { return strings.ToUpper(verb[:1]) + verb[1:] }
 
-func newNameGetCommand(n named) *cobra.Command {
+func newNameGet(n named) *cobra.Command {
 	f := &nameFlags{}
 	cmd := &cobra.Command{
 		Use:     "get " + strings.Join(n.args, " "),
 		Short:   "Show " + n.words,
-		Long:    "Show " + n.words + ". The one region that is asked knows all.\n" + regionExits,
+		Long:    "Show " + n.words + ". The one region that is asked knows all.\n" + exits,
 		Example: "  xb " + n.command + " get " + n.sample + " --region eu -o json",
 		Args:    cobra.ExactArgs(len(n.args)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -149,12 +149,12 @@ func newNameGetCommand(n named) *cobra.Command {
 	return cmd
 }
 
-func newNameListCommand(n named) *cobra.Command {
+func newNameList(n named) *cobra.Command {
 	f := &nameFlags{}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the " + n.plural + " of all regions",
-		Long:    "List the " + n.plural + " of all regions. The one region that is asked knows all.\n" + regionExits,
+		Long:    "List the " + n.plural + " of all regions. The one region that is asked knows all.\n" + exits,
 		Example: "  xb " + n.command + " list --region eu -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -1,13 +1,13 @@
-package main
+package usage
 
 import (
 	"os"
 	"path/filepath"
 )
 
-// defaultDataDir is where one user's server keeps its things: below
-// $XDG_DATA_HOME, or ~/.local/share.
-func defaultDataDir() string {
+// DataDir is where one user's server keeps its things: below
+// $XDG_DATA_HOME, or ~/.local/share; "" if there is no home.
+func DataDir() string {
 	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "xbernetes")
 	}

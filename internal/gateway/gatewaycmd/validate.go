@@ -1,4 +1,4 @@
-package main
+package gatewaycmd
 
 import (
 	"context"
@@ -30,7 +30,7 @@ type validateFlags struct {
 	conformance.Options
 }
 
-func newGatewayValidateCommand(logs *logFlags) *cobra.Command {
+func newValidate(logs *usage.Log) *cobra.Command {
 	f := &validateFlags{}
 	cmd := &cobra.Command{
 		Use:   "validate [URL]",
@@ -51,7 +51,7 @@ not be checked.`,
   xb gateway validate --kubeconfig server.kubeconfig --write -n trial --object flunder.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := logs.logger(cmd.ErrOrStderr()); err != nil {
+			if _, err := logs.Logger(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			if err := f.output.Check(); err != nil {
@@ -144,7 +144,7 @@ func (f *validateFlags) validate(cmd *cobra.Command, config *rest.Config) error 
 	case err != nil:
 		return err
 	case !report.Conformant():
-		return exitCode(1)
+		return usage.Exit(1)
 	}
 	return nil
 }

@@ -1,4 +1,6 @@
-package main
+// Package synccmd is xb servicesync: it reads the flags, finds the clusters that they name, and
+// runs the controller, or asks for its work. It decides nothing about a Service.
+package synccmd
 
 import (
 	"errors"
@@ -15,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 	"github.com/xbernetes/xbernetes/internal/kubelog"
 	"github.com/xbernetes/xbernetes/internal/leader"
 	"github.com/xbernetes/xbernetes/internal/metrics"
@@ -29,26 +31,26 @@ import (
 	"github.com/xbernetes/xbernetes/internal/usage"
 )
 
-// syncTarget is which clusters are meant, and where they publish.
-type syncTarget struct {
+// target is which clusters are meant, and where they publish.
+type target struct {
 	kubeconfig string
 	clusters   []string
 	namespace  string
 	store      string
 }
 
-func (f *syncTarget) register(fs *pflag.FlagSet) {
+func (f *target) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the own cluster (default: the pod's service account, or else as kubectl finds it)")
 	fs.StringArrayVar(&f.clusters, "cluster", nil, "name of the own cluster, which its peers know it by; NAME=KUBECONFIG, more than once, for several")
-	fs.StringVar(&f.namespace, "namespace", "", "namespace in each cluster for the leader lease and for what it publishes (default $POD_NAMESPACE, or else "+defaultSyncNamespace+")")
+	fs.StringVar(&f.namespace, "namespace", "", "namespace in each cluster for the leader lease and for what it publishes (default $POD_NAMESPACE, or else "+defaultNamespace+")")
 	fs.StringVar(&f.store, "store", "", "kubeconfig of a shared API to publish to, for clusters that cannot reach each other's; peers are found there")
 }
 
-const defaultSyncNamespace = "xb-servicesync"
+const defaultNamespace = "xb-servicesync"
 
-// syncFlags are those of xb servicesync.
-type syncFlags struct {
-	syncTarget
+// flags are those of xb servicesync.
+type flags struct {
+	target
 	trust trust.Words
 	peerFlags
 	sharingFlags
@@ -59,6 +61,7 @@ type syncFlags struct {
 	forget      []string
 	identity    string
 	leaderElect bool
+	version     string // of the program
 }
 
 // peerFlags say where peers are found.
@@ -89,10 +92,10 @@ type paceFlags struct {
 // metricsFlags say where metrics are served, and to whom.
 type metricsFlags struct{ listen, token string }
 
-const defaultSyncListen = "127.0.0.1:9790"
+const defaultListen = "127.0.0.1:9790"
 
-func (f *syncFlags) register(fs *pflag.FlagSet) {
-	f.syncTarget.register(fs)
+func (f *flags) register(fs *pflag.FlagSet) {
+	f.target.register(fs)
 	f.registerModel(fs)
 	fs.StringSliceVar(&f.podRanges, "pod-ranges", nil, "the own cluster's pod ranges: no endpoint of a peer may lie in them, and overlaps are warned of (default: as its nodes tell)")
 	fs.StringSliceVar(&f.forget, "forget", nil, "peers of which nothing shall be left here")
@@ -100,21 +103,21 @@ func (f *syncFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.workers, "workers", 32, "how many Services are written at a time")
 	fs.Float32Var(&f.qps, "qps", 2000, "requests a second, to each API")
 	fs.IntVar(&f.burst, "burst", 4000, "requests at once, to each API")
-	fs.StringVar(&f.listen, "listen", defaultSyncListen, "where to serve /metrics and /healthz, HOST:PORT; empty is nowhere")
+	fs.StringVar(&f.listen, "listen", defaultListen, "where to serve /metrics and /healthz, HOST:PORT; empty is nowhere")
 	fs.StringVar(&f.token, "metrics-token", "", "file with the token that /metrics asks for, of whoever is not on this machine (or in this pod); without it, nobody else gets them")
 	fs.BoolVar(&f.leaderElect, "leader-elect", true, "work only while holding the lease in the own cluster; without it, see to it that no other process runs")
 	fs.StringVar(&f.identity, "identity", "", "this process's name in that lease (default $POD_NAME, or else one that differs at each start)")
 }
 
 // registerMigrate registers what a dry run needs to see what the controller sees.
-func (f *syncFlags) registerMigrate(fs *pflag.FlagSet) {
-	f.syncTarget.register(fs)
+func (f *flags) registerMigrate(fs *pflag.FlagSet) {
+	f.target.register(fs)
 	f.registerModel(fs)
 	f.lease, f.workers, f.qps, f.burst = 40*time.Second, 1, 200, 400
 }
 
 // registerModel registers where peers are found, and what is decided by.
-func (f *syncFlags) registerModel(fs *pflag.FlagSet) {
+func (f *flags) registerModel(fs *pflag.FlagSet) {
 	fs.StringVar(&f.folder, "peers", "/etc/kubeconfigs", "folder with a kubeconfig for each peer, in a file of the peer's name; followed while running")
 	fs.StringArrayVar(&f.peers, "peer", nil, "a peer, as NAME=KUBECONFIG or NAME=KUBECONFIG#CONTEXT; more than once")
 	fs.BoolVar(&f.secrets, "peer-secrets", false, "find peers in Secrets of --namespace that carry the label "+peers.Label)
@@ -131,8 +134,10 @@ func (f *syncFlags) registerModel(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.exported, "exported-only", false, "share Services only that have a ServiceExport or a mode")
 }
 
-func newServicesyncCommand(logs *logFlags) *cobra.Command {
-	f := &syncFlags{}
+// New is xb servicesync, with the commands below it. The version of the program is published
+// with the cluster's own sign of life.
+func New(version string, logs *usage.Log) *cobra.Command {
+	f := &flags{version: version}
 	cmd := &cobra.Command{
 		Use:   "servicesync --cluster NAME",
 		Short: "Share Services between clusters",
@@ -148,7 +153,7 @@ created here, unless --allow says so. See docs/servicesync.md.`,
   xb servicesync --cluster east --store store.kubeconfig`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
+			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -163,7 +168,7 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 			}
 			registry := metrics.NewRegistry()
 			cfg.Metrics = registry
-			if err := kubelog.Bridge(log, 0, syncLevel); err != nil {
+			if err := kubelog.Bridge(log, 0, kubelog.WarnOfErrors); err != nil {
 				return err
 			}
 			g, ctx := errgroup.WithContext(cmd.Context())
@@ -179,17 +184,17 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 		},
 	}
 	f.register(cmd.Flags())
-	cmd.AddCommand(newServicesyncStatusCommand(), newServicesyncMigrateCommand(logs))
+	cmd.AddCommand(newStatus(), newMigrate(version, logs))
 	return cmd
 }
 
 // config is what the flags and the environment say.
-func (f *syncFlags) config(fs *pflag.FlagSet, log *slog.Logger) (cfg servicesync.Config, err error) {
+func (f *flags) config(fs *pflag.FlagSet, log *slog.Logger) (cfg servicesync.Config, err error) {
 	cfg = servicesync.Config{
 		CreateNamespaces: f.create, StableFor: f.stableFor, Endpoints: f.endpoints, ExportedOnly: f.exported,
 		Forget: f.forget, Lease: f.lease, Workers: f.workers,
 		Pace:    access.Pace{QPS: f.qps, Burst: f.burst},
-		Version: version, Logger: log,
+		Version: f.version, Logger: log,
 	}
 	if cfg.Clusters, err = f.resolve(); err != nil {
 		return cfg, err
@@ -216,7 +221,7 @@ func (f *syncFlags) config(fs *pflag.FlagSet, log *slog.Logger) (cfg servicesync
 }
 
 // scopeIn is which namespaces are shared: as the flags say, or else the environment.
-func (f *syncFlags) scopeIn(fs *pflag.FlagSet) model.Scope {
+func (f *flags) scopeIn(fs *pflag.FlagSet) model.Scope {
 	scope := f.scope
 	if !fs.Changed("namespaces") {
 		scope.Watch = namesIn(os.Getenv("NSTOWATCH"))
@@ -228,7 +233,7 @@ func (f *syncFlags) scopeIn(fs *pflag.FlagSet) model.Scope {
 }
 
 // checked refuses numbers that cannot be meant, and returns --min-ready.
-func (f *syncFlags) checked() (minReady intstr.IntOrString, err error) {
+func (f *flags) checked() (minReady intstr.IntOrString, err error) {
 	minReady = intstr.Parse(f.minReady)
 	n, err := intstr.GetScaledValueFromIntOrPercent(&minReady, 100, true)
 	switch {
@@ -245,7 +250,7 @@ func (f *syncFlags) checked() (minReady intstr.IntOrString, err error) {
 }
 
 // leaseHolder is this process's name in the leader lease; "" if it takes none.
-func (f *syncFlags) leaseHolder() (string, error) {
+func (f *flags) leaseHolder() (string, error) {
 	if !f.leaderElect {
 		return "", nil
 	}
@@ -260,7 +265,7 @@ func (f *syncFlags) leaseHolder() (string, error) {
 }
 
 // sources joins all that name peers.
-func (f *syncFlags) sources(fs *pflag.FlagSet, clusters []access.Cluster, shared *rest.Config, pace access.Pace) (func(access.Cluster, kubernetes.Interface) peers.Source, error) {
+func (f *flags) sources(fs *pflag.FlagSet, clusters []access.Cluster, shared *rest.Config, pace access.Pace) (func(access.Cluster, kubernetes.Interface) peers.Source, error) {
 	files := make(map[string]string)
 	for _, p := range f.peers {
 		name, file, ok := strings.Cut(p, "=")
@@ -300,10 +305,10 @@ func (f *syncFlags) sources(fs *pflag.FlagSet, clusters []access.Cluster, shared
 }
 
 // resolve finds how to reach the clusters.
-func (f *syncTarget) resolve() ([]access.Cluster, error) {
+func (f *target) resolve() ([]access.Cluster, error) {
 	if f.namespace == "" {
 		if f.namespace = os.Getenv("POD_NAMESPACE"); f.namespace == "" {
-			f.namespace = defaultSyncNamespace
+			f.namespace = defaultNamespace
 		}
 	}
 	if len(f.clusters) == 0 {
@@ -321,7 +326,7 @@ func (f *syncTarget) resolve() ([]access.Cluster, error) {
 		if !named {
 			file = f.kubeconfig
 		}
-		config, err := clientConfig(file)
+		config, err := kubeconfig.Find(file)
 		if err != nil {
 			return nil, fmt.Errorf("find cluster %s: %w", name, err)
 		}
@@ -330,46 +335,19 @@ func (f *syncTarget) resolve() ([]access.Cluster, error) {
 	return clusters, nil
 }
 
-func (f *syncTarget) storeConfig() (*rest.Config, error) {
+func (f *target) storeConfig() (*rest.Config, error) {
 	if f.store == "" {
 		return nil, nil
 	}
-	config, err := clientConfig(f.store)
+	config, err := kubeconfig.Find(f.store)
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)
 	}
 	return config, nil
 }
 
-// clientConfig reads FILE or FILE#CONTEXT; "" is the pod's service account, or
-// else what kubectl would use.
-func clientConfig(file string) (*rest.Config, error) {
-	if file == "" {
-		if config, err := rest.InClusterConfig(); err == nil {
-			return config, nil
-		}
-	}
-	path, context, _ := strings.Cut(file, "#")
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = path
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, errors.New("there is no kubeconfig; give --kubeconfig")
-	}
-	return config, err
-}
-
 // namesIn reads a list as it stands in the environment: names with commas or
 // spaces between them, in brackets or not.
 func namesIn(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return strings.ContainsRune(", \t\n[]\"'", r) })
-}
-
-// syncLevel is the level of what the Kubernetes parts log: Debug, and Warn for their
-// errors, because service sync itself says once more what matters of them.
-func syncLevel(r slog.Record) slog.Level {
-	if r.Level >= slog.LevelError {
-		return slog.LevelWarn
-	}
-	return slog.LevelDebug
 }

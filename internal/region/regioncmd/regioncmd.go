@@ -1,4 +1,6 @@
-package main
+// Package regioncmd is xb region, and xb account, servicecluster and assignment: it reads the
+// flags and asks the library of regions. It decides nothing about a name.
+package regioncmd
 
 import (
 	"cmp"
@@ -21,24 +23,24 @@ const (
 	exitOpen    = 3
 )
 
-const regionExits = `
+const exits = `
 Exit codes: 0 done; 2 refused, because of what there is or is not, and nothing was
 changed; 3 the outcome is open; 1 any other failure.`
 
-// regionTarget is which regions there are, and for how long to wait for them.
-type regionTarget struct {
+// target is which regions there are, and for how long to wait for them.
+type target struct {
 	file    string
 	timeout time.Duration
 	output  usage.Output
 }
 
-func (f *regionTarget) register(cmd *cobra.Command) {
+func (f *target) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.file, "regions", "", "file that names the regions and their kubeconfigs (default $XB_REGIONS, or else regions.yaml)")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "how long to wait for regions that do not answer, and for other clients")
 }
 
 // with calls do with the regions, until the time is over.
-func (f *regionTarget) with(cmd *cobra.Command, do func(context.Context, client.Config, *client.Regions) error) error {
+func (f *target) with(cmd *cobra.Command, do func(context.Context, client.Config, *client.Regions) error) error {
 	config, err := client.Load(cmp.Or(f.file, os.Getenv("XB_REGIONS"), "regions.yaml"))
 	if err != nil {
 		return err
@@ -49,26 +51,35 @@ func (f *regionTarget) with(cmd *cobra.Command, do func(context.Context, client.
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	return regionExit(do(ctx, config, regions))
+	return exitOf(do(ctx, config, regions))
 }
 
-// regionExit gives an error its exit code.
-func regionExit(err error) error {
+// exitOf gives an error its exit code.
+func exitOf(err error) error {
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, client.ErrOpen) || errors.Is(err, client.ErrRemoved) {
-		return withCode{err, exitOpen}
+		return usage.WithCode(err, exitOpen)
 	}
 	for _, refused := range []error{client.ErrTaken, client.ErrAbsent, client.ErrInUse, client.ErrContended, client.ErrNotMember, client.ErrLayout} {
 		if errors.Is(err, refused) {
-			return withCode{err, exitRefused}
+			return usage.WithCode(err, exitRefused)
 		}
 	}
 	return err
 }
 
-func newRegionCommand(logs *logFlags) *cobra.Command {
+// New are the commands of regions, with those below them.
+func New(logs *usage.Log) []*cobra.Command {
+	all := []*cobra.Command{newRegion(logs)}
+	for _, n := range kinds() {
+		all = append(all, newName(n))
+	}
+	return all
+}
+
+func newRegion(logs *usage.Log) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "region",
 		Short: "Join, list, remove and serve regions",
@@ -85,19 +96,19 @@ The regions are named in a file:
 The membership is changed in the register. Instead of it, central can name the kubeconfig
 of a central store. All clients must have the same. See docs/regions.md.`,
 	}
-	cmd.AddCommand(newRegionJoinCommand(), newRegionListCommand(), newRegionStatusCommand(), newRegionRemoveCommand(), newRegionCollectCommand(), newRegionKubeconfigCommand(), newRegionServeCommand(logs), newRegionAgentCommand(logs))
+	cmd.AddCommand(newJoin(), newList(), newStatus(), newRemove(), newCollect(), newKubeconfig(), newServe(logs), newAgent(logs))
 	return cmd
 }
 
-func newRegionJoinCommand() *cobra.Command {
-	f := &regionTarget{}
+func newJoin() *cobra.Command {
+	f := &target{}
 	cmd := &cobra.Command{
 		Use:   "join REGION",
 		Short: "Make a region a member",
 		Long: `Make a region a member, with the names of all others. It creates the definitions of
 what is stored, if they are not there. The region that has the register must be the first.
 If a join is interrupted, the same command goes on with it.
-` + regionExits,
+` + exits,
 		Example: "  xb region join eu --regions regions.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -108,12 +119,12 @@ If a join is interrupted, the same command goes on with it.
 	return cmd
 }
 
-func newRegionListCommand() *cobra.Command {
-	f := &regionTarget{}
+func newList() *cobra.Command {
+	f := &target{}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "Show which regions are members, and whether they answer",
-		Long:    "Show which regions are members, and whether they answer. The register must answer.\n" + regionExits,
+		Long:    "Show which regions are members, and whether they answer. The register must answer.\n" + exits,
 		Example: "  xb region list --regions regions.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -134,15 +145,15 @@ func newRegionListCommand() *cobra.Command {
 	return cmd
 }
 
-func newRegionStatusCommand() *cobra.Command {
-	f := &regionTarget{}
+func newStatus() *cobra.Command {
+	f := &target{}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the regions stand, and what operations have not ended",
 		Long: `Show how the regions stand, and what operations have not ended, since when, and who can
 end them. One that began just now may well be under way. The register must answer; operations of
 a region that does not are not shown.
-` + regionExits,
+` + exits,
 		Example: "  xb region status --regions regions.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -163,8 +174,8 @@ a region that does not are not shown.
 	return cmd
 }
 
-func newRegionRemoveCommand() *cobra.Command {
-	f := &regionTarget{}
+func newRemove() *cobra.Command {
+	f := &target{}
 	gone := false
 	cmd := &cobra.Command{
 		Use:   "remove REGION",
@@ -175,7 +186,7 @@ If a removal is interrupted, the same command goes on with it.
 
 A region that does not answer is removed with --gone only: it may be alive, and its users
 are not told.
-` + regionExits,
+` + exits,
 		Example: "  xb region remove us --gone",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -230,8 +241,8 @@ func (t kubeconfigTarget) text(ctx context.Context, config client.Config, r *cli
 	return config.Kubeconfig(region)
 }
 
-func newRegionCollectCommand() *cobra.Command {
-	f := &regionTarget{}
+func newCollect() *cobra.Command {
+	f := &target{}
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Remove the records of past operations",
@@ -240,7 +251,7 @@ What is decided is finished before. Operations that are under way and not yet de
 aborted, and their users are told so: collect when few names are created and deleted, such
 as once a week. Asking again for an operation whose record was removed changes nothing, and
 nobody can tell how it ended. All members must answer; the same command goes on.
-` + regionExits,
+` + exits,
 		Example: "  xb region collect --regions regions.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -251,8 +262,8 @@ nobody can tell how it ended. All members must answer; the same command goes on.
 	return cmd
 }
 
-func newRegionKubeconfigCommand() *cobra.Command {
-	f := &regionTarget{}
+func newKubeconfig() *cobra.Command {
+	f := &target{}
 	to := kubeconfigTarget{}
 	cmd := &cobra.Command{
 		Use:   "kubeconfig [REGION]",
@@ -263,7 +274,7 @@ the credentials that the file of regions leads to.
 With --facade, it leads there by way of a server that xb region serve has started; without a
 region and a service cluster, to all accounts, service clusters and assignments. The
 credentials must be a token then.
-` + regionExits,
+` + exits,
 		Example: `  xb region kubeconfig --service-cluster tokyo >tokyo.kubeconfig
   xb region kubeconfig --facade ~/.local/share/xbernetes/regions/kubeconfig >all.kubeconfig`,
 		Args: cobra.MaximumNArgs(1),

@@ -1,4 +1,4 @@
-package main
+package regioncmd
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ type serveFlags struct {
 func (f *serveFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.file, "regions", "", "file that names the regions and their kubeconfigs, of which only the addresses and authorities are used (default $XB_REGIONS, or else regions.yaml)")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:8443", "where to serve, HOST:PORT")
-	fs.StringVar(&f.serving.DataDir, "data-dir", filepath.Join(defaultDataDir(), "regions"), "where it keeps the CA and certificate that it makes if it is given none, and their kubeconfig, which has no user")
+	fs.StringVar(&f.serving.DataDir, "data-dir", filepath.Join(usage.DataDir(), "regions"), "where it keeps the CA and certificate that it makes if it is given none, and their kubeconfig, which has no user")
 	fs.StringSliceVar(&f.serving.SANs, "tls-san", nil, "further host names and IP addresses for the serving certificate that it makes")
 	fs.StringVar(&f.serving.CertFile, "tls-cert-file", "", "certificate to serve with, PEM, read again when it changes (default: made)")
 	fs.StringVar(&f.serving.KeyFile, "tls-private-key-file", "", "its key")
@@ -44,7 +44,7 @@ func (f *serveFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.accessLog, "access-log", false, "log each request at its end")
 }
 
-func newRegionServeCommand(logs *logFlags) *cobra.Command {
+func newServe(logs *usage.Log) *cobra.Command {
 	f := &serveFlags{}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -57,11 +57,11 @@ bearer token. Any number of these servers can run beside each other.`,
 		Example: "  xb region serve --regions regions.yaml --listen 127.0.0.1:8443",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(cmd.ErrOrStderr())
+			log, err := logs.Logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			if err := kubelog.Bridge(log, 0, gatewayLevel); err != nil {
+			if err := kubelog.Bridge(log, 0, kubelog.Debug); err != nil {
 				return err
 			}
 			return f.run(cmd, cmd.OutOrStdout(), log)
