@@ -135,8 +135,9 @@ var rules = []rule{
 	{"internal/controlplane/identity", "files of one server; knows no other, and no store", []string{"internal/pki", "internal/privatefile"}, nil},
 	{"internal/controlplane/stage", "keys and values of one transaction; knows no kinds", nil, []string{"go.etcd.io/etcd/api/v3/...", "go.etcd.io/etcd/client/v3/..."}},
 	{"internal/controlplane/storage", "opens what kinds are stored by; knows no API server", []string{"internal/controlplane/stage"}, []string{apimachinery, apiserver, clientGo, "go.etcd.io/etcd/client/v3/..."}},
-	{"internal/controlplane/transaction", "sends requests to the server that it is part of; reaches the store by a stage only", []string{"api/transaction/v1alpha1", "internal/controlplane/away", "internal/controlplane/stage"},
+	{"internal/controlplane/transaction", "sends requests to the server that it is part of; reaches the store by a stage only", []string{"api/transaction/v1alpha1", "internal/controlplane/away", "internal/controlplane/stage", "internal/controlplane/transaction/upcoming"},
 		[]string{kubeAPI, apimachinery, apiserver, clientGo, "go.etcd.io/etcd/client/v3", "k8s.io/apiextensions-apiserver/...", "k8s.io/kube-openapi/...", "sigs.k8s.io/yaml"}},
+	{"internal/controlplane/transaction/upcoming", "shows namespaces to plugins, whoever creates them", nil, []string{kubeAPI, apimachinery, apiserver, clientGo}},
 	{"internal/controlplane/roster", "certificates and keys in an etcd; knows no API server", []string{"internal/backoff"}, []string{"go.etcd.io/etcd/client/v3"}},
 
 	{"internal/gateway", "puts the gateway's rooms together", []string{"api/aggregation/v1alpha1", "internal/door", "internal/gateway/..."},

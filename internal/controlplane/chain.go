@@ -13,6 +13,7 @@ import (
 	crdlisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/group"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic"
@@ -95,7 +96,7 @@ func newChain(cfg Config, p parts) (*chain, error) {
 	p.tokens.live.Store(client)
 
 	servers := &aggregation.Resolver{}
-	l, err := configure(p.opts, generic, informers, storage, servers, cfg.Alone)
+	l, err := configure(p.opts, generic, informers, storage, servers, p.upcoming.Initializer(informers), cfg.Alone)
 	if err != nil {
 		return nil, err
 	}
@@ -132,14 +133,15 @@ type links struct {
 
 // configure makes the configurations from the one that all three share.
 func configure(opts options.CompletedOptions, generic *genericapiserver.Config, informers clientgoinformers.SharedInformerFactory,
-	storage *serverstorage.DefaultStorageFactory, servers *aggregation.Resolver, alone bool,
+	storage *serverstorage.DefaultStorageFactory, servers *aggregation.Resolver, namespaces admission.PluginInitializer, alone bool,
 ) (links, error) {
 	var l links
 	resolver := webhook.NewDefaultServiceResolver()
-	native, initializers, err := apiserver.CreateConfig(opts, generic, informers, nil, storage, resolver, nil)
+	native, initializers, err := apiserver.CreateConfig(opts, generic, informers, nil, storage, resolver, []admission.PluginInitializer{namespaces})
 	if err != nil {
 		return l, fmt.Errorf("configure built-in kinds: %w", err)
 	}
+	initializers = append(initializers, namespaces)
 	l.native = native
 	authInfo := webhook.NewDefaultAuthenticationInfoResolverWrapper(native.ProxyTransport, generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)
 	masters := 1

@@ -24,6 +24,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/internal/controlplane/identity"
 	"github.com/xbernetes/xbernetes/internal/controlplane/transaction"
+	"github.com/xbernetes/xbernetes/internal/controlplane/transaction/upcoming"
 	"github.com/xbernetes/xbernetes/internal/door"
 )
 
@@ -59,7 +60,7 @@ func serverOptions(ctx context.Context, cfg Config, p parts) (options.CompletedO
 	} else {
 		o.Authorization.Modes = []string{"RBAC"}
 	}
-	if err := setAdmission(o.Admission.GenericAdmission, cfg.Options); err != nil {
+	if err := setAdmission(o.Admission.GenericAdmission, cfg.Options, p.upcoming); err != nil {
 		return options.CompletedOptions{}, err
 	}
 	o.Audit.PolicyFile = cfg.Options.AuditPolicyFile
@@ -120,7 +121,7 @@ func setAuthentication(o *options.Options, given Options, p parts) {
 }
 
 // setAdmission sets the admission plugins.
-func setAdmission(a *genericoptions.AdmissionOptions, given Options) error {
+func setAdmission(a *genericoptions.AdmissionOptions, given Options, namespaces *upcoming.Namespaces) error {
 	a.DefaultOffPlugins = sample.DefaultOffAdmissionPlugins()
 	a.EnablePlugins = given.EnableAdmissionPlugins
 	a.DisablePlugins = given.DisableAdmissionPlugins
@@ -129,7 +130,7 @@ func setAdmission(a *genericoptions.AdmissionOptions, given Options) error {
 	if err != nil {
 		return err
 	}
-	a.Decorators = append(a.Decorators, transaction.Admission{Quota: limits, Unlimited: quotainstall.DefaultIgnoredResources()})
+	a.Decorators = append(a.Decorators, transaction.Admission{Quota: limits, Unlimited: quotainstall.DefaultIgnoredResources(), Upcoming: namespaces})
 	return nil
 }
 

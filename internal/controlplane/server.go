@@ -29,6 +29,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/controlplane/stage"
 	"github.com/xbernetes/xbernetes/internal/controlplane/storage"
 	"github.com/xbernetes/xbernetes/internal/controlplane/transaction"
+	"github.com/xbernetes/xbernetes/internal/controlplane/transaction/upcoming"
 	"github.com/xbernetes/xbernetes/internal/kubeconfig"
 )
 
@@ -144,7 +145,7 @@ func (s *Server) open(ctx context.Context) error {
 	store := stage.Store{KV: etcd.KV, Apart: s.cfg.Etcd.InProcess != nil}
 	opener := &storage.Opener{Client: s.cfg.Etcd.client, Store: store}
 	defer opener.Close() //nolint:errcheck // nothing is lost
-	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}, storage: opener, transactions: transaction.New(store, etcd.Lease), etcd: etcd}
+	p := parts{ln: ln, id: id, roster: roster.New(etcd, id.ID, self, s.log), tokens: &tokenGetter{}, storage: opener, transactions: transaction.New(store, etcd.Lease), upcoming: upcoming.New(), etcd: etcd}
 	if p.opts, err = serverOptions(ctx, s.cfg, p); err != nil {
 		return err
 	}
@@ -170,7 +171,8 @@ type parts struct {
 	tokens       *tokenGetter
 	storage      *storage.Opener
 	transactions *transaction.Server
-	etcd         *clientv3.Client // for what is no kind
+	upcoming     *upcoming.Namespaces // that transactions create
+	etcd         *clientv3.Client     // for what is no kind
 	opts         options.CompletedOptions
 }
 

@@ -18,6 +18,8 @@ import (
 	resourcequotaapi "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
+
+	"github.com/xbernetes/xbernetes/internal/controlplane/transaction/upcoming"
 )
 
 // Admission makes the admission plugins see what a transaction has staged. Outside of
@@ -27,6 +29,8 @@ type Admission struct {
 	Quota *resourcequotaapi.Configuration
 	// Unlimited are the resources whose objects count for no quota.
 	Unlimited map[schema.GroupResource]struct{}
+	// Upcoming shows namespaces to webhooks and policies.
+	Upcoming *upcoming.Namespaces
 }
 
 var _ admission.Decorator = Admission{}
@@ -39,6 +43,9 @@ func (d Admission) Decorate(plugin admission.Interface, name string) admission.I
 		return stagedNamespaces{p}
 	case resourcequota.PluginName:
 		return stagedQuota{p, d}
+	}
+	if upcoming.Selects(name) {
+		return stagedSelection{p, d.Upcoming}
 	}
 	return p
 }
@@ -84,8 +91,8 @@ func (p stagedNamespaces) Admit(ctx context.Context, a admission.Attributes, o a
 	if r == nil || a.GetOperation() != admission.Create || !r.namespaces[name] || isNamespace(a) {
 		return p.staged.Admit(ctx, a, o)
 	}
-	var namespace corev1.Namespace
-	if err := r.own(ctx, http.MethodGet, namespaces, "", name, "", nil, &namespace); err != nil {
+	namespace, err := r.namespace(ctx, name)
+	if err != nil {
 		return err
 	}
 	if namespace.Status.Phase == corev1.NamespaceTerminating || namespace.DeletionTimestamp != nil {
@@ -96,6 +103,50 @@ func (p stagedNamespaces) Admit(ctx context.Context, a admission.Attributes, o a
 
 func isNamespace(a admission.Attributes) bool {
 	return a.GetKind().GroupKind() == schema.GroupKind{Kind: "Namespace"}
+}
+
+// stagedSelection is a plugin that looks at the namespaces of objects. It asks its cache and
+// the store, which know nothing of what is staged. So it is shown the namespace, if the
+// transaction is about that, for as long as it judges an operation.
+type stagedSelection struct {
+	staged
+	upcoming *upcoming.Namespaces
+}
+
+// Admit implements admission.MutationInterface.
+func (p stagedSelection) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	hide, err := p.show(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer hide()
+	return p.staged.Admit(ctx, a, o)
+}
+
+// Validate implements admission.ValidationInterface.
+func (p stagedSelection) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	hide, err := p.show(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer hide()
+	return p.staged.Validate(ctx, a, o)
+}
+
+// show shows the namespace of an operation's object, until hide is called.
+func (p stagedSelection) show(ctx context.Context, a admission.Attributes) (hide func(), err error) {
+	r := partOf(ctx).run
+	if r == nil || !r.namespaces[a.GetNamespace()] {
+		return func() {}, nil
+	}
+	namespace, err := r.namespace(ctx, a.GetNamespace())
+	if apierrors.IsNotFound(err) { // it is not created yet: the plugin will not find it either
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.upcoming.Show(namespace), nil
 }
 
 // stagedQuota is the plugin that reserves quota. For a transaction it stages what is
@@ -179,6 +230,12 @@ func (r *run) own(ctx context.Context, method string, where resource, namespace,
 		return &apierrors.StatusError{ErrStatus: statusOf(a)}
 	}
 	return utiljson.Unmarshal(a.body.Bytes(), out)
+}
+
+// namespace returns a namespace as the transaction sees it.
+func (r *run) namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	namespace := new(corev1.Namespace)
+	return namespace, r.own(ctx, http.MethodGet, namespaces, "", name, "", nil, namespace)
 }
 
 // quotasIn returns the names of the quotas that may be in a namespace.
