@@ -14,8 +14,8 @@
 // Any number of servers may share a store without being able to reach each
 // other. Each keeps its own data directory with its own CA and its own
 // service-account signing key, and no private key ever leaves that directory.
-// What the others need for trust, the server's CA certificate and its public
-// service-account key, is published in the store itself, below /xbernetes/servers/
+// The others need the server's CA certificate and its public service-account key.
+// These are published in the store itself, below /xbernetes/servers/
 // and outside of everything the Kubernetes API can write. Every server watches
 // that roster, and so
 //

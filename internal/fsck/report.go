@@ -91,7 +91,7 @@ type Snapshot struct {
 // SnapshotStatus says what became of a snapshot in the check.
 type SnapshotStatus string
 
-// What may become of a snapshot.
+// Verdicts on a snapshot.
 const (
 	Verified   SnapshotStatus = "verified"   // the journal gives the same state
 	Unverified SnapshotStatus = "unverified" // whole, but the slots before it could not be applied

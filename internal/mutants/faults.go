@@ -1,6 +1,6 @@
 package main
 
-// What is to find a fault: the tests of its own package, and the simulation.
+// The suites that are to find a fault: the tests of its own package, and the simulation.
 const (
 	ofReplica = "./internal/replica"
 	ofAccess  = "./internal/replica/access"

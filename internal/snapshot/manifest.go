@@ -27,8 +27,8 @@ type Manifest struct {
 	Chains  string       `json:"chains"` // names the blob of the chains at the last slots
 	Parts   []string     `json:"parts"`  // name the blobs of the parts, in order
 
-	// What follows is for people: nothing depends on it, and servers of earlier versions
-	// leave it out.
+	// The fields below are for people: nothing depends on them, and servers of earlier versions
+	// leave them out.
 	Writer  string    `json:"writer,omitempty"` // who wrote the snapshot, as 16 hex digits
 	Written time.Time `json:"written,omitzero"` // by the writer's clock
 	Bytes   int64     `json:"bytes,omitempty"`  // of the other blobs

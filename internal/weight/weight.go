@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// What decoded values take at most, in bytes: an object becomes a struct of
+// The most that decoded values take, in bytes: an object becomes a struct of
 // Kubernetes' or a map, anything else a slice, a string, a number or a pointer.
 // A value is counted at what comes before it, and the bytes of the text count as
 // well, since strings hold them.

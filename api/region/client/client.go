@@ -20,7 +20,7 @@ import (
 	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
 
-// What calls fail with. After all but ErrOpen and ErrRemoved, nothing was changed.
+// Errors of calls. After all but ErrOpen and ErrRemoved, nothing was changed.
 var (
 	// ErrInvalid: there can be no such name, spec, operation or region, whatever the regions
 	// have. The errors that are this one have messages of their own.
@@ -96,7 +96,7 @@ func Open(c Config, progress func(string)) (*Regions, error) {
 
 // As returns the same regions, asked with a bearer token, for one caller of a server. The
 // configuration must have no credentials of its own (Config.Anonymous), or both are sent.
-// What is known of routes is shared between calls with the same token, and with no other.
+// Known routes are shared between calls with the same token, and with no other.
 func (r *Regions) As(token string, progress func(string)) *Regions {
 	as := *r
 	as.token = token

@@ -40,7 +40,7 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// What the streams' metadata says.
+// Keys and values of the streams' metadata.
 const (
 	metaFormat  = "xbernetes-format"
 	metaJournal = "xbernetes-journal"

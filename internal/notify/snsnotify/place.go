@@ -26,7 +26,7 @@ func (s *Source) open(ctx context.Context) (place, error) {
 	if s.cfg.Queue != "" {
 		q, err := s.find(ctx)
 		if err == nil && s.cfg.Topic != "" {
-			// Whoever made the queue may have subscribed it, without leaving that to
+			// The administrator who made the queue may have subscribed it, without leaving that to
 			// this server: it goes on, and says what it lacks.
 			if err := s.subscribe(ctx, &q); err != nil {
 				s.cfg.Logger.Info("the queue was not subscribed by this server; that is right if its owner did it", "queue", q.arn, "error", err)

@@ -43,7 +43,7 @@ func split(u *url.URL) (target, *url.URL, error) {
 		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
 			return target{}, nil, fmt.Errorf("the path leads to no name that there can be: %s", wrong[0])
 		}
-		// What is cut off has no escapes, and so is as long in either form.
+		// The part that is cut off has no escapes, and so is as long in either form.
 		cut := len("/" + kind + "/" + name)
 		there := *u
 		there.Path = orRoot(u.Path[cut:])

@@ -178,7 +178,7 @@ func (c Claim) Unmark() Claim {
 // Verb says what an operation is to do with its key.
 type Verb string
 
-// What operations do.
+// Verbs of operations.
 const (
 	Create Verb = "Create"
 	Delete Verb = "Delete"

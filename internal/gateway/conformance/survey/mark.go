@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// What a run makes has a name that begins with NamePrefix, and the label
+// Each object that a run creates has a name that begins with NamePrefix, and the label
 // RunLabel, whose value is the run's mark.
 const (
 	NamePrefix = "xb-conformance-"

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What a Store answers.
+// The errors of a Store.
 var (
 	ErrNotFound = errors.New("not found")
 	ErrConflict = errors.New("somebody else was faster")

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// What an answer of the store means. Other errors say in one sentence what
+// Kinds of answers of the store. Other errors say in one sentence what
 // happened and what to do.
 var (
 	// ErrAbsent: the store holds no object of that name.

@@ -69,7 +69,7 @@ type watcher struct {
 	cancel    context.CancelFunc
 	bookmarks bool
 
-	// What was told; the goroutine's own.
+	// The state that clients were told of; it belongs to the goroutine.
 	seen  map[string]client.Owned // by name
 	state version                 // of seen
 }
