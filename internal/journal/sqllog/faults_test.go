@@ -122,26 +122,12 @@ func TestLostAnswers(t *testing.T) {
 func TestKills(t *testing.T) {
 	server := pgtest.Start(t)
 	l := open(t, config(t, server.URL("postgres")))
-	acked := map[journal.Slot]string{}
-	var mu sync.Mutex
+	acked := acknowledged{records: map[journal.Slot]string{}}
 	for kill := range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		var writers sync.WaitGroup
 		for w := range 4 {
-			writers.Go(func() {
-				for slot := journal.Slot(1); ctx.Err() == nil; {
-					rec := fmt.Sprint(kill, w, slot)
-					err := l.Append(ctx, slot, []byte(rec))
-					if err == nil {
-						mu.Lock()
-						acked[slot] = rec
-						mu.Unlock()
-					}
-					if err == nil || errors.Is(err, journal.ErrTaken) {
-						slot++
-					}
-				}
-			})
+			writers.Go(func() { acked.write(ctx, l, fmt.Sprint(kill, w)) })
 		}
 		time.Sleep(200 * time.Millisecond)
 		server.Kill()
@@ -151,17 +137,82 @@ func TestKills(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.db.pool.Reset() // its connections are of the server before
-		for slot, want := range acked {
-			if rec, err := l.Peek(t.Context(), slot); err != nil || string(rec) != want {
-				t.Fatalf("after kill %d slot %d has %q, %v; acknowledged was %q", kill, slot, rec, err, want)
-			}
+		acked.check(t, l)
+	}
+	acked.enough(t, l)
+}
+
+// acknowledged are the records that a journal acknowledged to writers.
+type acknowledged struct {
+	mu      sync.Mutex
+	records map[journal.Slot]string
+}
+
+// write appends records to slot after slot until ctx ends. A slot whose outcome is unknown
+// gets the same bytes again.
+func (a *acknowledged) write(ctx context.Context, l *Log, name string) {
+	for slot := journal.Slot(1); ctx.Err() == nil; {
+		rec := fmt.Sprint(name, slot)
+		err := l.Append(ctx, slot, []byte(rec))
+		if err == nil {
+			a.mu.Lock()
+			a.records[slot] = rec
+			a.mu.Unlock()
+		}
+		if err == nil || errors.Is(err, journal.ErrTaken) {
+			slot++
 		}
 	}
-	records, err := l.Read(t.Context(), 1, 1<<20)
-	if err != nil || len(records) < len(acked) || len(acked) < 10 {
-		t.Fatalf("%d records can be read (%v), %d were acknowledged", len(records), err, len(acked))
+}
+
+// check looks for each record at its slot. Nobody may be writing.
+func (a *acknowledged) check(t *testing.T, l *Log) {
+	t.Helper()
+	for slot, want := range a.records {
+		if rec, err := l.Peek(t.Context(), slot); err != nil || string(rec) != want {
+			t.Fatalf("slot %d has %q, %v; acknowledged was %q", slot, rec, err, want)
+		}
 	}
-	t.Logf("%d of %d records were acknowledged", len(acked), len(records))
+}
+
+// enough fails the test if there are too few records for it to tell anything.
+func (a *acknowledged) enough(t *testing.T, l *Log) {
+	t.Helper()
+	records, err := l.Read(t.Context(), 1, 1<<20)
+	if err != nil || len(records) < len(a.records) || len(a.records) < 10 {
+		t.Fatalf("%d records can be read (%v), %d were acknowledged", len(records), err, len(a.records))
+	}
+	t.Logf("%d of %d records were acknowledged", len(a.records), len(records))
+}
+
+// TestFailOver: a synchronous standby that takes over from a server that was killed has all
+// that was acknowledged, and the journal goes on there, at the same URL.
+func TestFailOver(t *testing.T) {
+	primary := pgtest.Start(t)
+	standby := primary.Follower(t)
+	l := open(t, config(t, fmt.Sprintf("postgres://postgres@/postgres?host=%s,%s&target_session_attrs=read-write", primary.Dir(), standby.Dir())))
+	acked := acknowledged{records: map[journal.Slot]string{}}
+	var writers sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for w := range 4 {
+		writers.Go(func() { acked.write(ctx, l, fmt.Sprint("before", w)) })
+	}
+	time.Sleep(500 * time.Millisecond)
+	primary.Kill()
+	cancel()
+	writers.Wait()
+	standby.Promote(t)
+	l.db.pool.Reset() // its connections are of the server before
+	acked.check(t, l)
+	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	before := len(acked.records)
+	acked.write(ctx, l, "after")
+	if len(acked.records) == before {
+		t.Error("nothing can be written after the fail-over")
+	}
+	acked.check(t, l)
+	acked.enough(t, l)
 }
 
 // TestOpenTransaction: while somebody else's transaction has filled a slot and is not

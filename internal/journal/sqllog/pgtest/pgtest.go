@@ -85,6 +85,19 @@ func New(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := empty(filepath.Dir(initdb), settings)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.run("initdb", "--pgdata", s.data(), "--username", "postgres", "--auth", "trust", "--no-sync", "--encoding", "UTF8", "--locale", "C"); err != nil {
+		return nil, err
+	}
+	return s, s.Restart()
+}
+
+// empty is a server that has a folder, and no database cluster in it. programs is where
+// PostgreSQL's are.
+func empty(programs string, settings []string) (*Server, error) {
 	place := "/dev/shm" // memory, where there is one: syncing takes no time
 	if _, err := os.Stat(place); err != nil {
 		place = ""
@@ -93,18 +106,59 @@ func New(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir, program: filepath.Join(filepath.Dir(initdb), "postgres"), settings: settings}
-	if err := s.unprivileged(); err != nil {
-		return nil, err
-	}
-	init := exec.Command(initdb, "--pgdata", s.data(), "--username", "postgres", "--auth", "trust", "--no-sync", "--encoding", "UTF8", "--locale", "C")
-	init.SysProcAttr = &syscall.SysProcAttr{Credential: s.user}
-	init.Dir = dir
-	if out, err := init.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
-	}
-	return s, s.Restart()
+	s := &Server{dir: dir, program: filepath.Join(programs, "postgres"), settings: settings}
+	return s, s.unprivileged()
 }
+
+// run runs one of PostgreSQL's programs to its end, as the server's user.
+func (s *Server) run(name string, args ...string) error {
+	cmd := exec.Command(filepath.Join(filepath.Dir(s.program), name), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.user}
+	cmd.Dir = s.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", name, err, out)
+	}
+	return nil
+}
+
+// Follower runs a second server that follows this one until the test ends. From then on the
+// first acknowledges a write only once the second has it, too.
+func (s *Server) Follower(t testing.TB) *Server {
+	t.Helper()
+	f, err := empty(filepath.Dir(s.program), s.settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Remove)
+	if err := f.run("pg_basebackup", "--pgdata", f.data(), "--host", s.dir, "--username", "postgres", "--write-recovery-conf", "--checkpoint", "fast", "--no-sync"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	s.settings = append(s.settings, "synchronous_standby_names=*")
+	s.Kill()
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Promote makes a follower the primary, and waits until it is.
+func (s *Server) Promote(t testing.TB) {
+	t.Helper()
+	c, err := pgconn.Connect(t.Context(), s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	if rows := c.ExecParams(t.Context(), "SELECT pg_promote()", nil, nil, nil, nil).Read(); rows.Err != nil || string(rows.Rows[0][0]) != "t" {
+		t.Fatalf("the follower does not become the primary: %v", rows.Err)
+	}
+}
+
+// Dir is the folder of the server's Unix socket.
+func (s *Server) Dir() string { return s.dir }
 
 // find looks for one of PostgreSQL's programs, also where Debian puts them.
 func find(name string) (string, error) {
