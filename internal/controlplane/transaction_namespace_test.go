@@ -118,7 +118,9 @@ func judge(t *testing.T, s *server, id string, asked func(namespace string)) {
 		}},
 	}, metav1.CreateOptions{})
 	must(t, err)
-	t.Cleanup(func() { _ = api.ValidatingWebhookConfigurations().Delete(context.Background(), id, metav1.DeleteOptions{}) })
+	t.Cleanup(func() {
+		_ = api.ValidatingWebhookConfigurations().Delete(context.Background(), id, metav1.DeleteOptions{})
+	})
 	_, err = api.ValidatingAdmissionPolicies().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: id},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -136,5 +138,7 @@ func judge(t *testing.T, s *server, id string, asked func(namespace string)) {
 		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: id, ValidationActions: []admissionv1.ValidationAction{deny}},
 	}, metav1.CreateOptions{})
 	must(t, err)
-	t.Cleanup(func() { _ = api.ValidatingAdmissionPolicyBindings().Delete(context.Background(), id, metav1.DeleteOptions{}) })
+	t.Cleanup(func() {
+		_ = api.ValidatingAdmissionPolicyBindings().Delete(context.Background(), id, metav1.DeleteOptions{})
+	})
 }
