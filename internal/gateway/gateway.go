@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -17,13 +15,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
-	"github.com/xbernetes/xbernetes/internal/door"
+	"github.com/xbernetes/xbernetes/internal/door/secure"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 	"github.com/xbernetes/xbernetes/internal/gateway/policy"
@@ -117,9 +114,6 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// shutdownTimeout is how long requests may go on once the gateway is told to end.
-const shutdownTimeout = 5 * time.Second
-
 // Run serves until ctx ends or a part of the gateway fails. It serves at once,
 // whether or not any server answers. When ctx ends, it ends serving before the other
 // parts, because requests under way need those.
@@ -163,16 +157,6 @@ func (g *Gateway) recall() error {
 }
 
 func (g *Gateway) serve(ctx context.Context) error {
-	listener := door.Limit(g.cfg.Listener, cmp.Or(g.cfg.MaxConnections, 10_000), g.log)
-	secure := &genericserver.SecureServingInfo{Listener: listener, Cert: g.cfg.Cert, ClientCA: g.cfg.ClientCA, HTTP2MaxStreamsPerConnection: 1000}
-	stopped, done, err := secure.Serve(g.handler(), shutdownTimeout, ctx.Done())
-	if err != nil {
-		return fmt.Errorf("serve: %w", err)
-	}
-	<-done
-	<-stopped
-	if ctx.Err() == nil {
-		return errors.New("serve: the listener was closed")
-	}
-	return nil
+	c := g.cfg
+	return secure.Server{Listener: c.Listener, Cert: c.Cert, ClientCA: c.ClientCA, MaxConnections: c.MaxConnections, Log: c.Log}.Serve(ctx, g.handler())
 }

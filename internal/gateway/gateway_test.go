@@ -200,15 +200,15 @@ var byToken = authenticator.RequestFunc(func(r *http.Request) (*authenticator.Re
 
 func start(t *testing.T, src source.Source, change ...func(*Config)) *front {
 	t.Helper()
-	id, err := identity.LoadOwn(t.TempDir(), []string{"127.0.0.1"})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := identity.LoadOwn(t.TempDir(), listener.Addr(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cert, err := dynamiccertificates.NewStaticCertKeyContent("serving", id.Serving.CertPEM, id.Serving.KeyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

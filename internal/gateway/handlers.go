@@ -37,21 +37,9 @@ func answer(w http.ResponseWriter, r *http.Request) { call.Of(r).Answer(w, r) }
 
 func pace(next http.Handler) http.Handler { return door.Pace(next, door.Pacing{}) }
 
-// survive answers 500 if next panics. It lets http.ErrAbortHandler through, with which a
-// handler breaks off its answer.
 func (g *Gateway) survive(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			switch p := recover(); p {
-			case nil:
-			case http.ErrAbortHandler:
-				panic(p)
-			default:
-				g.log.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p))
-				refuse(w, r, http.StatusInternalServerError, "the gateway failed on this request; its log says more")
-			}
-		}()
-		next.ServeHTTP(w, r)
+	return door.Survive(next, g.log, func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, r, http.StatusInternalServerError, "the gateway failed on this request; its log says more")
 	})
 }
 

@@ -68,6 +68,26 @@ func Authority(dir, file, name string) (Pair, error) {
 	return ca, nil
 }
 
+// Own reads an authority and a serving certificate of it in dir, and makes what is missing
+// there, under a name that is that of the server. The certificate covers this machine's own
+// names, the address at which the server listens, and sans.
+func Own(dir, name string, listening net.Addr, sans []string) (ca, serving Pair, err error) {
+	if err := privatefile.MkdirAll(dir); err != nil {
+		return ca, serving, fmt.Errorf("make folder for certificates: %w", err)
+	}
+	names := append([]string{"localhost", "127.0.0.1", "::1"}, sans...)
+	if host, _, err := net.SplitHostPort(listening.String()); err == nil {
+		if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+			names = append(names, host)
+		}
+	}
+	if ca, err = Authority(dir, "ca", name+"-ca"); err != nil {
+		return ca, serving, err
+	}
+	serving, err = ca.Issue(dir, "serving", Leaf{Name: name, SANs: names, Server: true})
+	return ca, serving, err
+}
+
 // Issue reads the certificate in file.crt and file.key of dir, and makes it
 // anew where it is missing, is not what leaf says, or nears its end. One that
 // somebody else issued is not ours to replace, and refused.

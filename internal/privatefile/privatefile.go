@@ -90,6 +90,23 @@ func Lock(name string) (*os.File, error) {
 	return f, nil
 }
 
+// Claim makes a data directory, if it is not there, and locks it for one process at a time of
+// a kind, such as "gateway", until the file that it returns is closed. Its errors are for the
+// person who started that process.
+func Claim(dir, kind string) (*os.File, error) {
+	if err := MkdirAll(dir); err != nil {
+		return nil, fmt.Errorf("create data directory: %w", err)
+	}
+	lock, err := Lock(filepath.Join(dir, kind+".lock"))
+	if errors.Is(err, ErrLocked) {
+		return nil, fmt.Errorf("data directory %s is in use by another %s; stop that one, or give this one a directory of its own with --data-dir", dir, kind)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	return lock, nil
+}
+
 // MkdirAll makes dir, and what is missing above it, for this user alone. A
 // folder that is there keeps its rights: see Exposed.
 func MkdirAll(dir string) error { return os.MkdirAll(dir, 0o700) }

@@ -200,3 +200,25 @@ func connects(t *testing.T, lis net.Listener, path string) {
 		t.Errorf("an abstract socket: %v; want it refused", err)
 	}
 }
+
+// TestClaim: one process of a kind at a time has a data directory, which is made for this user
+// alone.
+func TestClaim(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	lock, err := Claim(dir, "gateway")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := Exposed(dir); why != "" {
+		t.Errorf("the data directory that was made is open to others: %s", why)
+	}
+	if _, err := Claim(dir, "gateway"); err == nil || !strings.Contains(err.Error(), "is in use by another gateway") {
+		t.Errorf("a second gateway has the data directory: %v", err)
+	}
+	lock.Close()
+	again, err := Claim(dir, "gateway")
+	if err != nil {
+		t.Fatalf("after the first is gone: %v", err)
+	}
+	again.Close()
+}

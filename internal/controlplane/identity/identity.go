@@ -56,15 +56,9 @@ func ValidID(s string) bool { return serverIDPattern.MatchString(s) }
 // that are missing, and issues certificates anew that are about to expire. sans are
 // the names that the serving certificate must cover.
 func Open(dir, serverID string, sans []string) (*Identity, error) {
-	if err := privatefile.MkdirAll(filepath.Join(dir, "pki")); err != nil {
-		return nil, fmt.Errorf("create data directory: %w", err)
-	}
-	lock, err := privatefile.Lock(filepath.Join(dir, "server.lock"))
-	if errors.Is(err, privatefile.ErrLocked) {
-		return nil, fmt.Errorf("data directory %s is in use by another server; stop that one, or give this one a directory of its own", dir)
-	}
+	lock, err := privatefile.Claim(dir, "server")
 	if err != nil {
-		return nil, fmt.Errorf("lock data directory: %w", err)
+		return nil, err
 	}
 	id := &Identity{dir: dir, lock: lock}
 	if err := id.load(serverID, sans); err != nil {
@@ -75,7 +69,10 @@ func Open(dir, serverID string, sans []string) (*Identity, error) {
 }
 
 func (id *Identity) load(serverID string, sans []string) error {
-	var err error
+	err := privatefile.MkdirAll(id.Path(""))
+	if err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
 	if id.ID, err = loadServerID(filepath.Join(id.dir, "server-id"), serverID); err != nil {
 		return err
 	}

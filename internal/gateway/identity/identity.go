@@ -3,7 +3,6 @@
 package identity
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -61,10 +60,10 @@ func Open(cfg Config, addr net.Addr, log *slog.Logger) (id *Identity, err error)
 	knowsCallers := cfg.ClientCAFile != "" || cfg.Authentication != ""
 	own := &Own{}
 	if cfg.CertFile == "" || !knowsCallers {
-		if id.lock, err = cfg.lockDataDir(log); err != nil {
+		if id.lock, err = cfg.claimDataDir(log); err != nil {
 			return nil, err
 		}
-		if own, err = LoadOwn(filepath.Join(cfg.DataDir, "pki"), cfg.names(addr)); err != nil {
+		if own, err = LoadOwn(filepath.Join(cfg.DataDir, "pki"), addr, cfg.SANs); err != nil {
 			return nil, err
 		}
 	}
@@ -97,36 +96,16 @@ func (id *Identity) Close() {
 	}
 }
 
-// lockDataDir keeps other gateways out of the data directory, which holds this gateway's
+// claimDataDir keeps other gateways out of the data directory, which holds this gateway's
 // kubeconfig. It makes the directory's name absolute.
-func (cfg *Config) lockDataDir(log *slog.Logger) (*os.File, error) {
-	var err error
+func (cfg *Config) claimDataDir(log *slog.Logger) (lock *os.File, err error) {
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return nil, err
 	}
-	if err := privatefile.MkdirAll(cfg.DataDir); err != nil {
-		return nil, fmt.Errorf("create data directory: %w", err)
+	if lock, err = privatefile.Claim(cfg.DataDir, "gateway"); err == nil {
+		privatefile.Warn(log, cfg.DataDir)
 	}
-	privatefile.Warn(log, cfg.DataDir)
-	file, err := privatefile.Lock(filepath.Join(cfg.DataDir, "gateway.lock"))
-	if errors.Is(err, privatefile.ErrLocked) {
-		return nil, fmt.Errorf("data directory %s is in use by another gateway; stop that gateway, or give this one another directory with --data-dir", cfg.DataDir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock data directory: %w", err)
-	}
-	return file, nil
-}
-
-// names are the host names and addresses of the certificate that is made.
-func (cfg *Config) names(addr net.Addr) []string {
-	names := append([]string{"localhost", "127.0.0.1", "::1"}, cfg.SANs...)
-	if host, _, err := net.SplitHostPort(addr.String()); err == nil {
-		if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
-			names = append(names, host)
-		}
-	}
-	return names
+	return lock, err
 }
 
 func (cfg *Config) writeKubeconfig(file string, addr net.Addr, own *Own) error {

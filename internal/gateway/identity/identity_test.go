@@ -94,7 +94,7 @@ func allowed(t *testing.T, id *identity.Identity, group string) authorizer.Decis
 // TestStrangersCertificate: a certificate of another authority is nobody's.
 func TestStrangersCertificate(t *testing.T) {
 	id := open(t, identity.Config{DataDir: t.TempDir()})
-	other, err := identity.LoadOwn(filepath.Join(t.TempDir(), "pki"), []string{"localhost"})
+	other, err := identity.LoadOwn(filepath.Join(t.TempDir(), "pki"), address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestKept(t *testing.T) {
 
 // TestGiven: a gateway that is given all that it needs writes nothing.
 func TestGiven(t *testing.T) {
-	own, err := identity.LoadOwn(filepath.Join(t.TempDir(), "pki"), []string{"localhost"})
+	own, err := identity.LoadOwn(filepath.Join(t.TempDir(), "pki"), address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,21 +1,18 @@
 package facade
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	"golang.org/x/sync/errgroup"
-	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/xbernetes/xbernetes/api/region/client"
 	"github.com/xbernetes/xbernetes/internal/door"
+	"github.com/xbernetes/xbernetes/internal/door/secure"
 	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
 	"github.com/xbernetes/xbernetes/internal/region/facade/objects"
@@ -90,9 +87,6 @@ func New(cfg Config) (*Facade, error) {
 	return f, nil
 }
 
-// shutdownTimeout is how long requests may go on once the facade is told to end.
-const shutdownTimeout = 5 * time.Second
-
 // Run serves until ctx ends, whether or not any region answers.
 func (f *Facade) Run(ctx context.Context) error {
 	below, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -109,18 +103,8 @@ func (f *Facade) Run(ctx context.Context) error {
 }
 
 func (f *Facade) serve(ctx context.Context) error {
-	listener := door.Limit(f.cfg.Listener, cmp.Or(f.cfg.MaxConnections, 10_000), f.cfg.Log)
-	secure := &genericserver.SecureServingInfo{Listener: listener, Cert: f.cfg.Cert, HTTP2MaxStreamsPerConnection: 1000}
-	stopped, done, err := secure.Serve(f.handler(), shutdownTimeout, ctx.Done())
-	if err != nil {
-		return fmt.Errorf("serve: %w", err)
-	}
-	<-done
-	<-stopped
-	if ctx.Err() == nil {
-		return errors.New("serve: the listener was closed")
-	}
-	return nil
+	c := f.cfg
+	return secure.Server{Listener: c.Listener, Cert: c.Cert, MaxConnections: c.MaxConnections, Log: c.Log}.Serve(ctx, f.handler())
 }
 
 // handler is the way of a request, from top to bottom.
@@ -131,20 +115,8 @@ func (f *Facade) handler() http.Handler {
 	return door.Pace(h, door.Pacing{})                 // ends a request whose caller is too slow
 }
 
-// survive answers 500 if next panics. http.ErrAbortHandler goes on: with it a handler breaks
-// an answer off.
 func (f *Facade) survive(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			switch p := recover(); p {
-			case nil:
-			case http.ErrAbortHandler:
-				panic(p)
-			default:
-				f.cfg.Log.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p))
-				f.refuse(w, r, http.StatusInternalServerError, "the facade failed on this request; its log says more")
-			}
-		}()
-		next.ServeHTTP(w, r)
+	return door.Survive(next, f.cfg.Log, func(w http.ResponseWriter, r *http.Request) {
+		f.refuse(w, r, http.StatusInternalServerError, "the facade failed on this request; its log says more")
 	})
 }

@@ -1,7 +1,6 @@
 package facade
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -41,7 +40,6 @@ func (s Serving) Open(addr net.Addr, log *slog.Logger) (*Certificate, error) {
 			c.Close()
 			return nil, err
 		}
-		s.CertFile, s.KeyFile = filepath.Join(s.DataDir, "pki", "serving.crt"), filepath.Join(s.DataDir, "pki", "serving.key")
 	}
 	var err error
 	if c.Provider, err = dynamiccertificates.NewDynamicServingContentFromFiles("serving", s.CertFile, s.KeyFile); err != nil {
@@ -58,29 +56,22 @@ func (c *Certificate) Close() {
 	}
 }
 
-// own makes what is missing of an authority, a certificate and a kubeconfig.
-func (s Serving) own(c *Certificate, addr net.Addr, log *slog.Logger) (err error) {
-	if err := privatefile.MkdirAll(filepath.Join(s.DataDir, "pki")); err != nil {
-		return fmt.Errorf("create data directory: %w", err)
+// own makes what is missing of an authority, a certificate and a kubeconfig. It makes the data
+// directory's name absolute.
+func (s *Serving) own(c *Certificate, addr net.Addr, log *slog.Logger) (err error) {
+	if s.DataDir, err = filepath.Abs(s.DataDir); err != nil {
+		return err
+	}
+	if c.lock, err = privatefile.Claim(s.DataDir, "facade"); err != nil {
+		return err
 	}
 	privatefile.Warn(log, s.DataDir)
-	if c.lock, err = privatefile.Lock(filepath.Join(s.DataDir, "facade.lock")); errors.Is(err, privatefile.ErrLocked) {
-		return fmt.Errorf("data directory %s is in use by another facade; stop that one, or give this one a directory of its own with --data-dir", s.DataDir)
-	} else if err != nil {
-		return fmt.Errorf("lock data directory: %w", err)
-	}
-	names := append([]string{"localhost", "127.0.0.1", "::1"}, s.SANs...)
-	host, port, _ := net.SplitHostPort(addr.String())
-	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
-		names = append(names, host)
-	}
-	ca, err := pki.Authority(filepath.Join(s.DataDir, "pki"), "ca", "xbernetes-region-ca")
+	ca, serving, err := pki.Own(filepath.Join(s.DataDir, "pki"), "xbernetes-region", addr, s.SANs)
 	if err != nil {
 		return err
 	}
-	if _, err := ca.Issue(filepath.Join(s.DataDir, "pki"), "serving", pki.Leaf{Name: "xbernetes-region", SANs: names, Server: true}); err != nil {
-		return err
-	}
+	s.CertFile, s.KeyFile = serving.CertFile, serving.KeyFile
+	_, port, _ := net.SplitHostPort(addr.String())
 	c.Kubeconfig = filepath.Join(s.DataDir, "kubeconfig")
 	return kubeconfig.Write(c.Kubeconfig, kubeconfig.Access{Name: "regions", URL: "https://" + net.JoinHostPort("127.0.0.1", port), CA: ca.CertPEM})
 }
