@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -90,11 +89,11 @@ func (c *clients) one(ctx context.Context, region string, rng *rand.Rand) error 
 	if rng.IntN(4) == 0 {
 		kill = 200*time.Millisecond + time.Duration(rng.Int64N(int64(2*time.Second)))
 	}
-	told, err := c.ask(ctx, request{region, verb, n, ""}, 15*time.Second, kill)
+	told, err := c.ask(ctx, request{region, verb, n, ""}, kill)
 	if err != nil || told.code != -1 || told.operation == "" || rng.IntN(2) == 0 {
 		return err
 	}
-	_, err = c.ask(ctx, request{region, verb, n, told.operation}, 15*time.Second, 0)
+	_, err = c.ask(ctx, request{region, verb, n, told.operation}, 0)
 	return err
 }
 
@@ -109,9 +108,9 @@ type request struct {
 var asked = regexp.MustCompile(`(?m)^operation (\S+):`)
 
 // argv is the command for a request.
-func (c *clients) argv(r request, timeout time.Duration) []string {
+func (c *clients) argv(r request) []string {
 	argv := append([]string{c.w.xb, r.name.command, r.verb}, r.name.args...)
-	argv = append(argv, "--region", r.region, "--regions", c.w.file(continents[r.region]), "--timeout", timeout.String())
+	argv = append(argv, "--region", r.region, "--regions", c.w.file(continents[r.region]), "--timeout", "15s")
 	if r.verb == "create" {
 		argv = append(argv, r.name.flags...)
 	}
@@ -122,8 +121,8 @@ func (c *clients) argv(r request, timeout time.Duration) []string {
 }
 
 // ask runs the command once, kills it after a time if kill is not 0, and notes what it said.
-func (c *clients) ask(ctx context.Context, r request, timeout, kill time.Duration) (said, error) {
-	p, err := process.Start(process.Spec{Name: fmt.Sprintf("client-%s-%d", r.region, c.commands.Add(1)), Dir: c.dir, Argv: c.argv(r, timeout)})
+func (c *clients) ask(ctx context.Context, r request, kill time.Duration) (said, error) {
+	p, err := process.Start(process.Spec{Name: fmt.Sprintf("client-%s-%d", r.region, c.commands.Add(1)), Dir: c.dir, Argv: c.argv(r)})
 	if err != nil {
 		return said{}, err
 	}
@@ -206,16 +205,4 @@ func balanced(records map[string]operation, owners map[string]claim) string {
 		}
 	}
 	return ""
-}
-
-// printed is what the clients of an operation printed, for a message.
-func (c *clients) printed(operation string) string {
-	files, _ := os.ReadDir(c.dir)
-	var all strings.Builder
-	for _, f := range files {
-		if text, err := os.ReadFile(c.dir + "/" + f.Name()); err == nil && operation != "" && strings.Contains(string(text), operation) {
-			fmt.Fprintf(&all, "%s:\n%s\n", f.Name(), text)
-		}
-	}
-	return all.String()
 }

@@ -3,6 +3,7 @@ package regions
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -125,28 +126,24 @@ func (w *world) outage(ctx context.Context, through *facade) {
 	w.agent("tokyo", "")
 }
 
-// unfinished is an operation that has not ended, as xb region status shows it.
-type unfinished struct{ Operation, Verb, Kind, Name, Region string }
-
-// rests has somebody ask again for whatever was left behind. Then nothing is half done, and what
-// the clients were told is so.
+// rests waits until the agents have ended whatever was left behind. Then nothing is half done, and
+// what the clients were told is so.
 func (w *world) rests(c *clients) {
 	w.Helper()
-	var status struct{ Unfinished []unfinished }
-	w.must(json.Unmarshal([]byte(w.run("eu", "region", "status", "-o", "json")), &status))
-	w.Logf("%d operations were left behind", len(status.Unfinished))
-	byKey := map[string]name{}
-	for _, n := range contested() {
-		byKey[n.key] = n
-	}
-	for _, u := range status.Unfinished {
-		n := byKey[u.Kind+" "+u.Name]
-		told, err := c.ask(w.Context(), request{u.Region, strings.ToLower(u.Verb), n, u.Operation}, 2*time.Minute, 0)
-		w.must(err)
-		if told.code != 0 && told.code != 2 {
-			w.Errorf("asking again for %+v ends with %+v:\n%s", u, told, c.printed(u.Operation))
+	left := 0
+	var now snapshot
+	w.comes("nothing is half done", func(ctx context.Context) error {
+		open := w.unfinished()
+		left = max(left, len(open))
+		if len(open) > 0 {
+			return fmt.Errorf("not ended: %+v", open)
 		}
-	}
+		if now = w.snapshot(ctx); w.whole(now) != "" {
+			return errors.New(w.whole(now))
+		}
+		return nil
+	})
+	w.Logf("%d operations were left behind", left)
 	records := map[string]operation{}
 	for _, s := range w.regions {
 		found, err := s.operations(w.Context())
@@ -156,15 +153,27 @@ func (w *world) rests(c *clients) {
 	if wrong := c.kept(records); wrong != "" {
 		w.Error(wrong)
 	}
-	w.run("eu", "region", "collect")
-	now := settled(w.snapshot(w.Context()))
-	if half := w.whole(now); half != "" {
-		w.Error(half)
-	}
 	if wrong := balanced(records, now["paris"]); wrong != "" {
 		w.Error(wrong)
 	}
 	w.Logf("%d operations were asked for; names with an owner: %d", len(records), len(now["paris"]))
+	w.run("eu", "region", "collect")
+	for _, s := range w.regions {
+		if found, err := s.operations(w.Context()); err != nil || len(found) != 0 {
+			w.Errorf("once they are collected, %s has the records %v, %v", s.name, found, err)
+		}
+	}
+	if half := w.whole(w.snapshot(w.Context())); half != "" {
+		w.Error(half)
+	}
+}
+
+// unfinished are the operations that have not ended, as xb region status shows them.
+func (w *world) unfinished() []any {
+	w.Helper()
+	var status struct{ Unfinished []any }
+	w.must(json.Unmarshal([]byte(w.run("eu", "region", "status", "-o", "json")), &status))
+	return status.Unfinished
 }
 
 // made says with which operation's ID an agent has marked what it made.

@@ -26,7 +26,6 @@ type claim struct {
 	phase   string
 	owner   string // the ID of the operation that created the name
 	home    string // of the owner
-	wasReal bool   // of one that is Marked
 }
 
 // owned says whether the claim shows its region that the key has an owner.
@@ -65,8 +64,7 @@ func (s *server) claims(ctx context.Context) (map[string]claim, error) {
 	}
 	all := map[string]claim{}
 	for _, o := range items {
-		wasReal, _, _ := unstructured.NestedBool(o.Object, "spec", "wasReal")
-		all[keyOf(o)] = claim{o.GetResourceVersion(), keyOf(o), text(o, "spec", "phase"), text(o, "spec", "owner", "operation"), text(o, "spec", "owner", "home"), wasReal}
+		all[keyOf(o)] = claim{o.GetResourceVersion(), keyOf(o), text(o, "spec", "phase"), text(o, "spec", "owner", "operation"), text(o, "spec", "owner", "home")}
 	}
 	return all, nil
 }
@@ -152,27 +150,6 @@ func (w *world) observe(ctx context.Context) (compared int, found string) {
 		before = after
 	}
 	return compared, ""
-}
-
-// settled leaves out the reservations of operations that were aborted: once all records are
-// collected, there are no others. Whoever wants the name next removes them.
-func settled(s snapshot) snapshot {
-	all := snapshot{}
-	for region, claims := range s {
-		all[region] = map[string]claim{}
-		for key, c := range claims {
-			switch {
-			case c.phase == "Intent":
-				continue
-			case c.phase == "Marked" && c.wasReal:
-				c.phase = "Real"
-			case c.phase == "Marked":
-				c.phase = "Held"
-			}
-			all[region][key] = c
-		}
-	}
-	return all
 }
 
 // whole says which key is half done, or differs between the regions; "" if none.

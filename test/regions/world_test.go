@@ -238,7 +238,8 @@ func (w *world) agent(region, id string) {
 	w.Helper()
 	kubeconfig := w.path(region, "agent.kubeconfig")
 	w.must(through(w.regions[region].kubeconfig, w.regions[region].host, "system:serviceaccount:xb-region:xb-region-agent", kubeconfig))
-	w.agents[region+id] = w.start(region+"-agent"+id, w.xb, "region", "agent", "--region", region, "--kubeconfig", kubeconfig, "--identity", region+id)
+	w.agents[region+id] = w.start(region+"-agent"+id, w.xb, "region", "agent", "--region", region, "--kubeconfig", kubeconfig, "--identity", region+id,
+		"--regions", w.file(continents[region]), "--finish-after", "3s", "--listen", "127.0.0.1:0")
 }
 
 // run runs xb in a continent, and fails the test if it fails.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,8 +19,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/xbernetes/xbernetes/api/region/client"
 	"github.com/xbernetes/xbernetes/internal/backoff"
 	"github.com/xbernetes/xbernetes/internal/leader"
+	"github.com/xbernetes/xbernetes/internal/region/leftover"
 	"github.com/xbernetes/xbernetes/internal/region/local"
 	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
@@ -34,6 +37,13 @@ type Config struct {
 	Namespace string
 	Identity  string // of this process, for that Lease
 	Log       *slog.Logger
+	// Regions are all regions, with the credentials by which the agent ends operations that clients
+	// have left behind; nil: it ends none.
+	Regions *client.Regions
+	// Grace is how long such an operation must have stood still.
+	Grace time.Duration
+	// Metrics takes the agent's metrics.
+	Metrics prometheus.Registerer
 }
 
 const (
@@ -52,13 +62,18 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("reach region %s: %w", c.Region, err)
 	}
+	counts := newMetrics(c.Metrics)
+	leftovers, err := c.leftovers()
+	if err != nil {
+		return err
+	}
 	election := leader.Election{Client: api.Kube.CoordinationV1(), Namespace: c.Namespace, Name: leaseName, Identity: c.Identity, Log: c.Log}
 	for n := 1; ctx.Err() == nil; n++ {
 		err := prepare(ctx, api, c.Namespace)
 		if err == nil {
 			err = election.Hold(ctx, func(ctx context.Context) error {
 				n = 0
-				return lead(ctx, api, c.Log)
+				return lead(ctx, api, counts, leftovers, c.Log)
 			})
 		}
 		if err != nil && ctx.Err() == nil {
@@ -67,6 +82,18 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}
 	return nil
+}
+
+// leftovers is how operations that were left behind are ended; nil if they are not.
+func (c Config) leftovers() (*leftover.Config, error) {
+	if c.Regions == nil {
+		return nil, nil
+	}
+	here, err := c.Regions.In(c.Region)
+	if err != nil {
+		return nil, err
+	}
+	return &leftover.Config{Region: here, Grace: c.Grace, Log: c.Log, Metrics: leftover.NewMetrics(c.Metrics)}, nil
 }
 
 // prepare makes the namespace of the Lease.
@@ -85,23 +112,24 @@ func prepare(ctx context.Context, api *local.API, namespace string) error {
 
 // term is the work of one agent while it is elected.
 type term struct {
-	api   *local.API
-	log   *slog.Logger
-	queue workqueue.TypedRateLimitingInterface[stored.Key]
-	views *views
-	sites *sites
+	api    *local.API
+	log    *slog.Logger
+	queue  workqueue.TypedRateLimitingInterface[stored.Key]
+	views  *views
+	sites  *sites
+	counts *metrics
 	// self is the user that the agent is to its region.
 	self string
 }
 
 // lead works until ctx ends.
-func lead(ctx context.Context, api *local.API, log *slog.Logger) error {
+func lead(ctx context.Context, api *local.API, counts *metrics, leftovers *leftover.Config, log *slog.Logger) error {
 	review, err := api.Kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("ask who this agent is: %w", err)
 	}
 	t := &term{
-		api: api, log: log, self: review.Status.UserInfo.Username,
+		api: api, log: log, counts: counts, self: review.Status.UserInfo.Username,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[stored.Key](between.First, between.Last)),
 	}
 	defer t.queue.ShutDown()
@@ -109,7 +137,14 @@ func lead(ctx context.Context, api *local.API, log *slog.Logger) error {
 	g, ctx := errgroup.WithContext(ctx)
 	t.sites = newSites(ctx, t)
 	defer t.sites.stop()
+	defer counts.lead(t.views)()
 	g.Go(func() error { return t.views.run(ctx) })
+	if leftovers != nil {
+		g.Go(func() error {
+			leftover.Run(ctx, *leftovers)
+			return nil
+		})
+	}
 	g.Go(func() error {
 		<-ctx.Done()
 		t.queue.ShutDown()
@@ -138,6 +173,7 @@ func (t *term) next(ctx context.Context) bool {
 	soon, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	err := t.reconcile(soon, key)
+	t.counts.worked(key.Kind, err)
 	switch {
 	case err == nil:
 		t.queue.Forget(key)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -131,7 +132,7 @@ func (w *world) run(r *region) {
 	ended := make(chan error, 1)
 	log := slog.New(slog.NewTextHandler(w.Output(), nil)).With("agent", r.name)
 	go func() {
-		ended <- Run(ctx, Config{Region: r.name, API: config, Namespace: "xb-region", Identity: "test", Log: log})
+		ended <- Run(ctx, Config{Region: r.name, API: config, Namespace: "xb-region", Identity: "test", Log: log, Metrics: prometheus.NewPedanticRegistry()})
 	}()
 	w.Cleanup(func() {
 		cancel()

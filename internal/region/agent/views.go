@@ -29,8 +29,8 @@ const byCluster = "cluster"
 // views watch the region, and say which names to look at. What is done about a name is decided
 // by what the API answers then, and never by a view.
 type views struct {
-	informers            []cache.SharedIndexInformer
-	assignments, entries cache.SharedIndexInformer
+	informers                                       []cache.SharedIndexInformer
+	accounts, serviceClusters, assignments, entries cache.SharedIndexInformer
 }
 
 // newViews calls add with each name that something has happened to.
@@ -43,8 +43,8 @@ func newViews(api *local.API, add func(stored.Key)) *views {
 	v.watch(lister(api.Claims), &v1alpha1.Claim{}, add, func(o any) []stored.Key {
 		return []stored.Key{stored.Key(o.(*v1alpha1.Claim).Spec.Key)}
 	})
-	v.watch(lister(api.Accounts), &v1alpha1.Account{}, add, objects(kindAccount))
-	v.watch(lister(api.ServiceClusters), &v1alpha1.ServiceCluster{}, add, objects(kindServiceCluster))
+	v.accounts = v.watch(lister(api.Accounts), &v1alpha1.Account{}, add, objects(kindAccount))
+	v.serviceClusters = v.watch(lister(api.ServiceClusters), &v1alpha1.ServiceCluster{}, add, objects(kindServiceCluster))
 	v.assignments = v.watch(lister(api.Assignments), &v1alpha1.ServiceClusterAssignment{}, add, objects(kindAssignment))
 	v.entries = v.watch(lister(api.Entries("")), &v1alpha1.CatalogEntry{}, add, func(o any) []stored.Key {
 		e := o.(*v1alpha1.CatalogEntry)

@@ -82,6 +82,32 @@ func TestTwoClientsWithOneOperation(t *testing.T) {
 	})
 }
 
+// Agents go on with what a client is at, or has left behind.
+func TestAgentsBesideACreate(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Faults: *faults - 1, Clients: [][]Task{{w.create("a", "r1")}, {w.resume("a", "r1"), w.settle("r1")}, {w.settle("r2")}}})
+	})
+}
+
+func TestAgentsBesideADelete(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Faults: *faults - 1, Start: w.start(w.owned("a", "r1")...),
+			Clients: [][]Task{{w.remove("d", "r2"), w.create("b", "r2")}, {w.settle("r1"), w.resume("d", "r2")}}})
+	})
+}
+
+func TestAgentsBesideRivals(t *testing.T) {
+	bothWays(t, 2, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Faults: *faults - 1, Clients: [][]Task{{w.create("a", "r1")}, {w.create("b", "r2")}, {w.settle("r2"), w.resume("a", "r1")}}})
+	})
+}
+
+func TestAnAgentBesideARemoval(t *testing.T) {
+	bothWays(t, 3, func(t *testing.T, w *world) {
+		run(t, w, Scenario{Faults: max(*faults-2, 0), Clients: [][]Task{{w.create("a", "r2")}, {w.expel("r2")}, {w.settle("r3")}}})
+	})
+}
+
 func TestDeleteAgainstCreate(t *testing.T) {
 	bothWays(t, 2, func(t *testing.T, w *world) {
 		run(t, w, Scenario{Faults: *faults - 1, Start: w.start(w.owned("a", "r1")...),

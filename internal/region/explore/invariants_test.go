@@ -115,6 +115,29 @@ func (w *world) collect(before stored.Window) Task {
 	}}
 }
 
+// resume is the task of an agent that takes an operation of its region on to its end.
+func (w *world) resume(unique string, home stored.Region) Task {
+	return Task{Name: "resume " + unique, Pass: func(call stored.Call) string {
+		_, err := protocol.Begin(w.layout, home, call, true).Resume(stored.OpID{Unique: unique})
+		if err != nil && !errors.Is(err, protocol.ErrRemoved) {
+			return ""
+		}
+		return "Resumed"
+	}}
+}
+
+// settle is the task of an agent that settles the key's claim in its region, and leaves pending
+// operations to their homes.
+func (w *world) settle(r stored.Region) Task {
+	return Task{Name: "settle " + string(r), Pass: func(call stored.Call) string {
+		err := protocol.Begin(w.layout, r, call, false).Settle(theKey)
+		if err != nil && !errors.As(err, new(*protocol.Waiting)) {
+			return ""
+		}
+		return "Settled"
+	}}
+}
+
 func (w *world) task(unique string, home stored.Region, run func(*protocol.Pass, stored.Operation) (stored.Operation, error)) Task {
 	op := stored.Operation{ID: stored.OpID{Unique: unique}, Key: theKey, Home: home}
 	w.ops[unique] = op

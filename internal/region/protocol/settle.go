@@ -122,3 +122,39 @@ func again(err error) error {
 	}
 	return err
 }
+
+// Resume takes an operation of the pass's region on to its end, whoever asked for it, and returns
+// its record. If there is none, it returns a zero Operation.
+func (p *Pass) Resume(id stored.OpID) (stored.Operation, error) {
+	rec, err := p.lookUp(id, p.here)
+	if err != nil || rec == nil {
+		return stored.Operation{}, err
+	}
+	return p.advance(*rec)
+}
+
+// Settle takes a step to have the claim of a key in the pass's region become final or go away, if
+// that region is an active member. It returns nil once the claim is final or gone, ErrAgain after a
+// step, and Waiting if the claim belongs to an operation that is pending.
+func (p *Pass) Settle(k stored.Key) error {
+	m, err := p.membership()
+	if err != nil {
+		return err
+	}
+	here, _ := m.Find(p.here)
+	if !here.Active {
+		return nil
+	}
+	found, err := p.claims(k, []stored.Member{here})
+	if err != nil {
+		return err
+	}
+	c := found[0]
+	switch {
+	case c.Phase == "" || c.Final():
+		return nil
+	case c.Owner.Epoch < here.Since:
+		return p.remove(c) // it was written before the region was removed
+	}
+	return p.clear(m, c, false)
+}

@@ -132,6 +132,9 @@ func (c Claim) Owned() bool {
 	return c.Phase == Held || c.Phase == Real || c.Phase == Marked || c.Phase == FrozenMark
 }
 
+// Final says whether no operation is to change the claim any more, unless a new one begins.
+func (c Claim) Final() bool { return c.Phase == Held || c.Phase == Real }
+
 // Frozen returns the Intent or marked claim, frozen.
 func (c Claim) Frozen() Claim {
 	switch c.Phase {
