@@ -24,7 +24,7 @@ func TestSurvive(t *testing.T) {
 		t.Errorf("answered with %d, logged %q", w.Code, log.String())
 	}
 	defer func() {
-		if p := recover(); p != http.ErrAbortHandler {
+		if p := recover(); p != any(http.ErrAbortHandler) {
 			t.Errorf("a handler that breaks its answer off panics with %v", p)
 		}
 	}()

@@ -14,6 +14,7 @@ const (
 	ofS3      = "./internal/journal/s3log/..."
 	ofStores  = "./internal/sim/stores"
 	ofSQL     = "./internal/journal/sqllog"
+	ofFrame   = "./internal/journal/frame"
 	ofNATS    = "./internal/journal/natslog"
 	ofGoogle  = "./internal/journal/gcslog"
 	ofAzure   = "./internal/journal/azurelog"
@@ -174,8 +175,8 @@ var faults = []fault{
 		"case bytes.Equal(stored, rec):\n", "case bytes.Equal(stored, rec) && false:\n", []string{ofNATS}},
 	{"a leader that was cut off is believed", "internal/journal/natslog/stream.go",
 		"return 2*heard > info.Config.Replicas", "return heard > 0", []string{ofNATS}},
-	{"the checksum of a message is not looked at", "internal/journal/natslog/frame.go",
-		"if binary.LittleEndian.Uint32(frame[len(frameMagic):]) != frameSum(name, id, payload) {", "if len(payload) < 0 {", []string{ofNATS}},
+	{"the checksum of a message is not looked at", "internal/journal/frame/frame.go",
+		"if binary.LittleEndian.Uint32(frame[magicSize:]) != sum(name, id, payload) {", "if len(payload) < 0 {", []string{ofFrame}},
 	{"a server in the same process does not sync", "internal/journal/natslog/embedded/embedded.go",
 		"SyncAlways: true,", "SyncAlways: false,", []string{ofNATS + "/embedded"}},
 

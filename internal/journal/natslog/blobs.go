@@ -148,7 +148,7 @@ func (b blobs) putHead(ctx context.Context, name string, h head) error {
 	if err != nil {
 		return err
 	}
-	frame := encodeFrame("blob/"+name, b.id, data)
+	frame := format.Encode("blob/"+name, b.id, data)
 	for n := 1; ; n++ {
 		old, seq, err := b.head(ctx, name)
 		if err != nil && !errors.Is(err, journal.ErrCorrupt) {

@@ -252,7 +252,7 @@ func TestLatePublish(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	for slot := journal.Slot(1); slot <= 9; slot++ {
-		frame := encodeFrame(slotName(slot), l.info.ID, []byte("late"))
+		frame := format.Encode(slotName(slot), l.info.ID, []byte("late"))
 		if _, err := l.server.publish(t.Context(), l.records.subject, condition(jetstream.ExpectedLastSeqHeader, uint64(slot-1)), frame); !isCode(err, codeWrongLast) {
 			t.Errorf("a late publish to slot %d = %v", slot, err)
 		}

@@ -112,7 +112,7 @@ func (l *Log) Append(ctx context.Context, slot journal.Slot, rec []byte) error {
 }
 
 func (r records) append(ctx context.Context, slot journal.Slot, rec []byte) error {
-	frame := encodeFrame(slotName(slot), r.id, rec)
+	frame := format.Encode(slotName(slot), r.id, rec)
 	for n := 1; ; n++ {
 		seq, err := r.server.publish(ctx, r.subject, condition(jetstream.ExpectedLastSeqHeader, uint64(slot-1)), frame)
 		switch {

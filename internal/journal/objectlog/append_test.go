@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/journal/frame"
 	"github.com/xbernetes/xbernetes/internal/journal/objectlog/objecttest"
 )
 
@@ -235,17 +236,17 @@ func TestRequestCounts(t *testing.T) {
 func TestReadCorrupt(t *testing.T) {
 	l, _, cfg := under(t, nil)
 	record := []byte("the record")
-	frame := encodeFrame(slotName(1), l.info.ID, record)
+	whole := format.Encode(slotName(1), l.info.ID, record)
 	spoilt := map[string][]byte{
 		"empty":          {},
-		"cut":            frame[:len(frame)-1],
-		"longer":         append(bytes.Clone(frame), 0),
-		"of a neighbour": encodeFrame(slotName(2), l.info.ID, record),
-		"of another":     encodeFrame(slotName(1), journal.ID{1}, record),
-		"too long":       make([]byte, frameHeader+maxRecord+1),
+		"cut":            whole[:len(whole)-1],
+		"longer":         append(bytes.Clone(whole), 0),
+		"of a neighbour": format.Encode(slotName(2), l.info.ID, record),
+		"of another":     format.Encode(slotName(1), journal.ID{1}, record),
+		"too long":       make([]byte, frame.Header+maxRecord+1),
 	}
-	for i := range frame {
-		flipped := bytes.Clone(frame)
+	for i := range whole {
+		flipped := bytes.Clone(whole)
 		flipped[i] ^= 0x10
 		spoilt[fmt.Sprint("bit in byte ", i)] = flipped
 	}

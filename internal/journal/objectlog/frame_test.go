@@ -1,7 +1,6 @@
 package objectlog
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"testing"
@@ -13,7 +12,7 @@ var testID = journal.ID{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x
 
 // TestFrameBytes pins the format: these are the bytes of README.md's example.
 func TestFrameBytes(t *testing.T) {
-	frame := encodeFrame(slotName(1), testID, []byte("hello"))
+	frame := format.Encode(slotName(1), testID, []byte("hello"))
 	const want = "786273314da859f168656c6c6f"
 	if got := hex.EncodeToString(frame); got != want {
 		t.Errorf("frame = %s, want %s", got, want)
@@ -21,35 +20,6 @@ func TestFrameBytes(t *testing.T) {
 	if got := slotName(1); got != "journal/00000000000000000001" {
 		t.Errorf("slot 1 is named %s", got)
 	}
-}
-
-func FuzzDecodeFrame(f *testing.F) {
-	for _, payload := range []string{"", "x", "a longer payload"} {
-		frame := encodeFrame(slotName(7), testID, []byte(payload))
-		f.Add(frame)
-		f.Add(frame[:len(frame)-1])
-	}
-	f.Add([]byte("xbs1"))
-	f.Fuzz(func(t *testing.T, frame []byte) {
-		payload, err := decodeFrame(slotName(7), testID, frame)
-		if err != nil {
-			if !errors.Is(err, journal.ErrCorrupt) {
-				t.Errorf("error %v is not ErrCorrupt", err)
-			}
-			// What is no frame is payload all the same.
-			got, err := decodeFrame("n", testID, encodeFrame("n", testID, frame))
-			if err != nil || !bytes.Equal(got, frame) {
-				t.Errorf("payload %x came back as %x, %v", frame, got, err)
-			}
-			return
-		}
-		if !bytes.Equal(encodeFrame(slotName(7), testID, payload), frame) {
-			t.Errorf("frame %x decodes to %x, which encodes otherwise", frame, payload)
-		}
-		if _, err := decodeFrame(slotName(8), testID, frame); err == nil {
-			t.Errorf("frame %x passes under another name", frame)
-		}
-	})
 }
 
 func FuzzDecodeMeta(f *testing.F) {
