@@ -33,6 +33,9 @@ var (
 	ErrInUse = errors.New("it is in use")
 	// ErrContended: another operation on the same name went first. Ask again.
 	ErrContended = errors.New("another operation on the same name went first; ask again")
+	// ErrExpired: the operation was asked for before, or its ID was made, before records were
+	// collected. Nobody can tell what became of it; it is not carried out again.
+	ErrExpired = errors.New("it is too old for anybody to tell what became of it")
 	// ErrNotMember: the region has not joined, or was removed.
 	ErrNotMember = errors.New("the region is not an active member")
 	// ErrLayout: the regions were founded with another register or central store than

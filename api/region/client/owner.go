@@ -273,7 +273,7 @@ func (r *Region) describe(ctx context.Context, end stored.Operation, refusal err
 	case stored.Contended:
 		why = ErrContended
 	case stored.Expired:
-		why = fmt.Errorf("operation %s is too old for anybody to tell what became of it", end.ID)
+		why = fmt.Errorf("operation %s: %w", end.ID, ErrExpired)
 	case stored.Forbidden:
 		why = errors.New("a region refused it")
 	}

@@ -233,9 +233,8 @@ func (w *world) collected() {
 			w.Errorf("in %q there are the records %v, %v", place, a.Objects, a.Err)
 		}
 	}
-	if _, err = w.in("us").Create(ctx, Account, "once", Options{Operation: id}); err == nil {
-		w.Error("an operation whose record is collected was carried out a second time")
-	}
+	_, err = w.in("us").Create(ctx, Account, "once", Options{Operation: id})
+	w.fails(err, ErrExpired)
 	w.lists(Account, everywhere, "team-a")
 }
 

@@ -62,7 +62,7 @@ func exitOf(err error) error {
 	if errors.Is(err, client.ErrOpen) || errors.Is(err, client.ErrRemoved) {
 		return usage.WithCode(err, exitOpen)
 	}
-	for _, refused := range []error{client.ErrTaken, client.ErrAbsent, client.ErrInUse, client.ErrContended, client.ErrNotMember, client.ErrLayout} {
+	for _, refused := range []error{client.ErrTaken, client.ErrAbsent, client.ErrInUse, client.ErrContended, client.ErrExpired, client.ErrNotMember, client.ErrLayout} {
 		if errors.Is(err, refused) {
 			return usage.WithCode(err, exitRefused)
 		}

@@ -42,6 +42,7 @@ func (s *storage) problem(name string, err error) error {
 		{client.ErrAbsent, http.StatusNotFound, metav1.StatusReasonNotFound},
 		{client.ErrInUse, http.StatusConflict, metav1.StatusReasonConflict},
 		{client.ErrContended, http.StatusConflict, metav1.StatusReasonConflict},
+		{client.ErrExpired, http.StatusGone, metav1.StatusReasonGone},
 		{client.ErrAway, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 		{client.ErrNotMember, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
 	} {
