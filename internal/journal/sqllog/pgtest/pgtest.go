@@ -151,7 +151,7 @@ func (s *Server) Promote(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close(t.Context())
+	defer func() { _ = c.Close(context.Background()) }()
 	if rows := c.ExecParams(t.Context(), "SELECT pg_promote()", nil, nil, nil, nil).Read(); rows.Err != nil || string(rows.Rows[0][0]) != "t" {
 		t.Fatalf("the follower does not become the primary: %v", rows.Err)
 	}
