@@ -35,6 +35,11 @@ var suites = []suite{
 	{"check-perf", etcdapi.CheckPerf},
 	{"kube-api", kubeapi.Loads},
 	{"s3", etcdapi.OnBucket},
+	{"writers", etcdapi.Writers},
+	{"cost", func(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error) {
+		return nil, etcdapi.Costs(ctx, cfg, os.Stdout)
+	}},
+	{"fan-out", etcdapi.FanOut},
 	{"transactions", kubeapi.Transactions},
 	{"start", kubeapi.StartUp},
 	{"servicesync", servicesync.Propagation},

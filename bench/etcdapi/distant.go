@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/xbernetes/xbernetes/bench/measure"
 	"github.com/xbernetes/xbernetes/bench/store"
@@ -91,83 +93,124 @@ func putOn(ctx context.Context, s *store.Store, n, total int) (measure.Sample, e
 // manyWriters runs writers at the distances given on one journal, all busy for
 // ten seconds, and measures what the first gets, beside the sum's throughput.
 func manyWriters(ctx context.Context, cfg measure.Config, b *store.Bucket, dir string, distances []time.Duration, clients int) (measure.Sample, error) {
-	type result struct {
-		m   measure.Sample
-		err error
+	const span = 10 * time.Second
+	all, err := busyTogether(ctx, cfg, b, dir, distances, clients, span)
+	if err != nil {
+		return measure.Sample{}, err
 	}
-	results := make([]result, len(distances))
-	done := make(chan int, len(distances))
+	m := all[0].between(0, span)
+	for _, w := range all[1:] {
+		m.PerSecond += w.between(0, span).PerSecond
+	}
+	return m, nil
+}
+
+// busyTogether starts writers at the distances given on one journal, and keeps the clients of
+// each busy for so long, from one moment on.
+func busyTogether(ctx context.Context, cfg measure.Config, b *store.Bucket, dir string, distances []time.Duration, clients int, d time.Duration) ([]timeline, error) {
 	var all []*store.Store
 	for i, r := range distances {
 		s, stop, err := b.Writer(ctx, cfg, dir, fmt.Sprintf("writer-%d", i), r)
 		if err != nil {
-			return measure.Sample{}, err
+			return nil, err
 		}
 		defer stop()
 		all = append(all, s)
 	}
 	for _, s := range all { // a far one takes seconds to open the journal
 		if err := s.Ready(ctx); err != nil {
-			return measure.Sample{}, err
+			return nil, err
 		}
 	}
+	writers, ctx := errgroup.WithContext(ctx)
+	results := make([]timeline, len(all))
 	for i, s := range all {
-		go func() {
-			results[i].m, results[i].err = putsFor(ctx, s, clients, 10*time.Second)
-			done <- i
-		}()
+		writers.Go(func() (err error) {
+			results[i], err = putsFor(ctx, s, clients, d)
+			return err
+		})
 	}
-	sum := 0.0
-	for range all {
-		i := <-done
-		if results[i].err != nil {
-			return measure.Sample{}, results[i].err
+	return results, writers.Wait()
+}
+
+// timeline is what became of requests: when each began, from the start on, and how long it took.
+type timeline []struct{ at, took time.Duration }
+
+// between measures the requests that began in a span of time.
+func (l timeline) between(from, to time.Duration) measure.Sample {
+	var took []time.Duration
+	for _, request := range l {
+		if from <= request.at && request.at < to {
+			took = append(took, request.took)
 		}
-		sum += results[i].m.PerSecond
 	}
-	m := results[0].m
-	m.PerSecond = sum
-	return m, nil
+	return measure.Sample{PerSecond: float64(len(took)) / (to - from).Seconds(), P50: measure.Percentile(took, 50), P99: measure.Percentile(took, 99)}
 }
 
 // putsFor keeps n clients busy for a while.
-func putsFor(ctx context.Context, s *store.Store, n int, d time.Duration) (measure.Sample, error) {
+func putsFor(ctx context.Context, s *store.Store, n int, d time.Duration) (timeline, error) {
 	c, closeAll, err := s.Clients(n)
 	if err != nil {
-		return measure.Sample{}, err
+		return nil, err
 	}
 	defer closeAll()
-	end := time.Now().Add(d)
-	ran := 0
-	var lat []time.Duration
-	results := make(chan []time.Duration, n)
-	fail := make(chan error, n)
 	start := time.Now()
-	for _, cl := range c {
-		go func() {
-			var mine []time.Duration
-			for i := 0; time.Now().Before(end); i++ {
-				t := time.Now()
+	clients, ctx := errgroup.WithContext(ctx)
+	results := make([]timeline, n)
+	for k, cl := range c {
+		clients.Go(func() error {
+			for i := 0; time.Since(start) < d; i++ {
+				began := time.Since(start)
 				_, err := cl.Put(ctx, key(i%keys), "v")
 				if err != nil && !errors.Is(err, rpctypes.ErrTimeout) {
-					fail <- err
-					return
+					return err
 				}
-				mine = append(mine, time.Since(t)) // one that times out counts with the time it took
+				// One that times out counts with the time it took.
+				results[k] = append(results[k], struct{ at, took time.Duration }{began, time.Since(start) - began})
 			}
-			results <- mine
-		}()
+			return nil
+		})
 	}
-	for range c {
-		select {
-		case mine := <-results:
-			ran += len(mine)
-			lat = append(lat, mine...)
-		case err := <-fail:
-			return measure.Sample{}, err
+	err = clients.Wait()
+	return slices.Concat(results...), err
+}
+
+// Writers measures eight busy writers of one journal, all as far from the store, while they
+// find their turns and after that. A row has the median of the writers' p50s and the worst of
+// their p99s. It takes a distance that is long beside what processors take, too.
+func Writers(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error) {
+	const name, writers, clients, first, last = "xb, S3", 8, 16, 125, 375 // the last two in round trips
+	var rows []*measure.Comparison
+	for _, r := range []time.Duration{80 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond} {
+		begin := measure.NewComparison(fmt.Sprintf("R = %v: %d writers, the first %d R", r, writers, first), name)
+		later := measure.NewComparison(fmt.Sprintf("R = %v: %d writers, from then to %d R", r, writers, last), name)
+		rows = append(rows, begin, later)
+		for range cfg.Rounds {
+			fmt.Fprintf(os.Stderr, "writers: R = %v\n", r)
+			if err := store.InBucket(ctx, cfg, func(b *store.Bucket, dir string) error {
+				all, err := busyTogether(ctx, cfg, b, dir, slices.Repeat([]time.Duration{r}, writers), clients, last*r)
+				begin.Add(name, ofAll(all, 0, first*r))
+				later.Add(name, ofAll(all, first*r, last*r))
+				return err
+			}); err != nil {
+				return measure.Values(rows), err
+			}
 		}
 	}
-	return measure.Sample{PerSecond: float64(ran) / time.Since(start).Seconds(), P50: measure.Percentile(lat, 50), P99: measure.Percentile(lat, 99)}, nil
+	return measure.Values(rows), nil
+}
+
+// ofAll is the sum of the writers' rates, the median of their p50s and the worst of their p99s.
+func ofAll(all []timeline, from, to time.Duration) (sum measure.Sample) {
+	var p50s []time.Duration
+	for _, w := range all {
+		m := w.between(from, to)
+		sum.PerSecond += m.PerSecond
+		sum.P99 = max(sum.P99, m.P99)
+		p50s = append(p50s, m.P50)
+	}
+	sum.P50 = measure.Percentile(p50s, 50)
+	return sum
 }
 
 // seenAtAnother measures from the start of a put at one server to its event at

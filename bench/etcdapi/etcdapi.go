@@ -58,38 +58,6 @@ func pages(ctx context.Context, s *store.Store, c []*clientv3.Client, total int)
 	})
 }
 
-// watches puts one key after the other and waits until all of 100 watchers
-// on the prefix, on streams of their own connections, have seen it.
-func watches(ctx context.Context, s *store.Store, c []*clientv3.Client, total int) (measure.Sample, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	seen := make(chan struct{}, len(c))
-	for _, cl := range c {
-		ch := cl.Watch(ctx, "/watched/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
-		<-ch
-		go func() {
-			for res := range ch {
-				for range res.Events {
-					seen <- struct{}{}
-				}
-			}
-		}()
-	}
-	return measure.Drive(ctx, s.Servers, 1, total, func(ctx context.Context, _, i int) error {
-		if _, err := c[0].Put(ctx, fmt.Sprintf("/watched/%d", i%100), "v"); err != nil {
-			return err
-		}
-		for range c {
-			select {
-			case <-seen:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return nil
-	})
-}
-
 var loads = []load{
 	{"put, 1 client", 1, 1_500, puts},
 	{"put, 16 clients", 16, 15_000, puts},
@@ -99,7 +67,7 @@ var loads = []load{
 	{"get, linearizable, 128 clients", 128, 60_000, gets()},
 	{"get, serializable, 128 clients", 128, 60_000, gets(clientv3.WithSerializable())},
 	{"page of 500 with count, 16 clients", 16, 2_000, pages},
-	{"put until 100 watchers saw it", 100, 800, watches},
+	seenBy(100, 800),
 }
 
 // BesideEtcd measures the etcd API on a file journal against etcd on the same disk.
@@ -131,12 +99,17 @@ func roundOn(ctx context.Context, cfg measure.Config, k store.Kind, loads []load
 		return err
 	}
 	defer s.Stop()
+	return loadsOn(ctx, cfg, s, k.Name, loads, rows)
+}
+
+// loadsOn runs the loads on a store of that name, one after the other.
+func loadsOn(ctx context.Context, cfg measure.Config, s *store.Store, name string, loads []load, rows []measure.Comparison) error {
 	for i, l := range loads {
 		c, closeAll, err := s.Clients(l.clients)
 		if err != nil {
 			return err
 		}
-		err = measure.WaitFor(ctx, k.Name, func(ctx context.Context) error { _, err := c[0].Get(ctx, "up"); return err })
+		err = measure.WaitFor(ctx, name, func(ctx context.Context) error { _, err := c[0].Get(ctx, "up"); return err })
 		var m measure.Sample
 		if err == nil {
 			m, err = l.run(ctx, s, c, max(1, int(float64(l.total)*cfg.Scale)))
@@ -145,7 +118,7 @@ func roundOn(ctx context.Context, cfg measure.Config, k store.Kind, loads []load
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
-		rows[i].Add(k.Name, m)
+		rows[i].Add(name, m)
 	}
 	return nil
 }

@@ -69,6 +69,9 @@ func (c *Comparison) median(system string) Sample {
 // Print writes a Markdown table: a row a system, and the ratios of the first
 // system's medians to the second's. Workloads that never ran are left out.
 func Print(w io.Writer, title string, rows []Comparison) {
+	if len(rows) == 0 {
+		return // a suite that prints a table of its own
+	}
 	fmt.Fprintf(w, "\n### %s\n\n| workload | system | /s | p50 | p99 | CPU/op | memory | written |\n|---|---|---:|---:|---:|---:|---:|---:|\n", title)
 	for i := range rows {
 		c := &rows[i]
