@@ -72,7 +72,7 @@ func onBucket(ctx context.Context, cfg measure.Config, r time.Duration, f func(c
 			return err
 		}
 		defer closeDelay()
-		c, err := kubeserver.StartXBWith(ctx, cfg, filepath.Join(dir, "cluster"), b.Env, "--journal", "s3://xb-dev/bench?region=us-east-1&endpoint=http://"+endpoint)
+		c, err := kubeserver.StartXBWith(ctx, cfg, filepath.Join(dir, "cluster"), b.Env, "--journal", store.Journal(endpoint))
 		if err != nil {
 			return err
 		}

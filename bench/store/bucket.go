@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/xbernetes/xbernetes/bench/measure"
 	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/objectstore"
 	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
@@ -20,23 +20,18 @@ type Bucket struct {
 	Env    []string // credentials, for whoever uses it
 }
 
+// bucket is the name of the bucket.
+const bucket = "xb-dev"
+
 func openBucket(ctx context.Context, cfg measure.Config, dir string) (*Bucket, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	accounts, err := json.Marshal([]map[string]string{{"name": "bench", "accessKey": "bench", "secretKey": "bench-secret"}})
+	account := objectstore.Account{Name: "bench", AccessKey: "bench", SecretKey: "bench-secret"}
+	s := objectstore.Store{Dir: dir, Listen: network.FreeAddr("127.0.0.1"), Bucket: bucket, Accounts: []objectstore.Account{account}}
+	argv, err := s.Argv(cfg.XB)
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(dir, "accounts.json")
-	if err := os.WriteFile(file, accounts, 0o600); err != nil {
-		return nil, err
-	}
-	b := &Bucket{Addr: network.FreeAddr("127.0.0.1"), Env: []string{
-		"AWS_ACCESS_KEY_ID=bench", "AWS_SECRET_ACCESS_KEY=bench-secret", "AWS_EC2_METADATA_DISABLED=true",
-	}}
-	b.server, err = measure.Launch(dir, "store", nil, cfg.XB, "dev", "store", "--dir", filepath.Join(dir, "objects"), "--accounts", file, "--listen", b.Addr)
-	if err != nil {
+	b := &Bucket{Addr: s.Listen, Env: append(account.Env(), "AWS_EC2_METADATA_DISABLED=true")}
+	if b.server, err = measure.Launch(dir, "store", nil, argv...); err != nil {
 		return nil, err
 	}
 	err = measure.WaitFor(ctx, "the object store", func(ctx context.Context) error { return dial(ctx, b.Addr) })
@@ -46,6 +41,11 @@ func openBucket(ctx context.Context, cfg measure.Config, dir string) (*Bucket, e
 	return b, err
 }
 
+// Journal is the URL of the journal in the bucket, for whoever reaches the store at endpoint.
+func Journal(endpoint string) string {
+	return objectstore.Store{Bucket: bucket, Listen: endpoint}.Journal("bench")
+}
+
 // Writer starts the etcd API on the bucket, round trips away from it.
 func (b *Bucket) Writer(ctx context.Context, cfg measure.Config, dir, name string, r time.Duration) (*Store, func(), error) {
 	endpoint, closeDelay, err := measure.Delay(b.Addr, r)
@@ -53,7 +53,7 @@ func (b *Bucket) Writer(ctx context.Context, cfg measure.Config, dir, name strin
 		return nil, nil, err
 	}
 	addr := network.FreeAddr("127.0.0.1")
-	p, err := measure.Launch(dir, name, b.Env, cfg.XB, "etcd", "--journal", "s3://xb-dev/bench?region=us-east-1&endpoint=http://"+endpoint, "--listen", addr)
+	p, err := measure.Launch(dir, name, b.Env, cfg.XB, "etcd", "--journal", Journal(endpoint), "--listen", addr)
 	if err != nil {
 		closeDelay()
 		return nil, nil, err

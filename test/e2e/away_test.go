@@ -14,7 +14,7 @@ import (
 // away, and why; the log says it once, and once that it is back.
 func TestStoreAway(t *testing.T) {
 	store := startStore(t, nil)
-	s := newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.env())
+	s := newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.Env())
 	s.up(t)
 	place := "journal s3://" + bucket + "/plane does not answer since"
 	const patience = "--request-timeout=20s" // it took a minute

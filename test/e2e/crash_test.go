@@ -61,8 +61,8 @@ func TestKillOneOfTwo(t *testing.T) {
 	random := moments(t)
 	store := startStore(t, nil)
 	servers := []*server{
-		newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.env()),
-		newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.env()),
+		newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.Env()),
+		newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.Env()),
 	}
 	for _, s := range servers {
 		s.up(t)
@@ -96,8 +96,8 @@ func TestKillTheStore(t *testing.T) {
 	random := moments(t)
 	store := startStore(t, nil)
 	servers := []*server{
-		newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.env()),
-		newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.env()),
+		newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.Env()),
+		newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.Env()),
 	}
 	for _, s := range servers {
 		s.up(t)

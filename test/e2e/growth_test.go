@@ -30,7 +30,7 @@ func TestGrowth(t *testing.T) {
 	address := httptest.NewServer(store)
 	t.Cleanup(address.Close)
 	journal := fmt.Sprintf("s3://%s/growth?region=us-east-1&path-style=true&endpoint=%s", bucket, address.URL)
-	server := xbetcd.Start(t, vendorAccount.env(), journal, "--trim", "always")
+	server := xbetcd.Start(t, vendorAccount.Env(), journal, "--trim", "always")
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server.Endpoint}, DialTimeout: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)

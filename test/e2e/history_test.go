@@ -262,8 +262,8 @@ func TestHistoriesOfTransactions(t *testing.T) {
 	})
 	t.Run("S3", func(t *testing.T) {
 		store := startStore(t, nil)
-		vendor := newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.env())
-		tenant := newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.env())
+		vendor := newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.Env())
+		tenant := newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.Env())
 		testHistories(t, []*server{vendor, tenant}, func() { vendor.again(t) }, func() {
 			store.Kill()
 			store.up(t)

@@ -61,7 +61,7 @@ func TestFilesArePrivate(t *testing.T) {
 			argv := []string{"sh", "-c", `umask 0; exec "$0" "$@"`, xbBinary}
 			argv = append(argv, strings.Fields(strings.NewReplacer("DIR", dir, "PORT", network.FreePort()).Replace(c.flags))...)
 			// The user has credentials of AWS in the environment, as many have.
-			p := process.Spawn(t, withFreePorts(t), name, append(vendorAccount.env(), "HOME="+t.TempDir()), argv...)
+			p := process.Spawn(t, withFreePorts(t), name, append(vendorAccount.Env(), "HOME="+t.TempDir()), argv...)
 			wait.Poll(t, startsWithin, "it has made its files", func(context.Context) error {
 				for _, file := range c.writes {
 					if info, err := os.Lstat(filepath.Join(dir, file)); err != nil || info.Mode()&fs.ModeSymlink != 0 {

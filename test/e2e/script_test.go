@@ -57,7 +57,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			for _, kv := range append(process.PlainEnv(), vendorAccount.env()...) {
+			for _, kv := range append(process.PlainEnv(), vendorAccount.Env()...) {
 				if name, value, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "AWS_") {
 					env.Setenv(name, value)
 				}
@@ -228,7 +228,7 @@ func startEtcd(ctx context.Context, ts *testscript.TestScript, url string) etcd 
 		gone:   make(chan struct{}),
 	}
 	cmd := exec.CommandContext(ctx, xbBinary, "etcd", "--journal", url, "--listen", "unix://"+e.socket)
-	cmd.Env = append(process.PlainEnv(), vendorAccount.env()...)
+	cmd.Env = append(process.PlainEnv(), vendorAccount.Env()...)
 	var printed strings.Builder
 	cmd.Stderr = &printed
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -2,10 +2,7 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/objectstore"
 	"github.com/xbernetes/xbernetes/test/lab/process"
 	"github.com/xbernetes/xbernetes/test/lab/program"
 	"github.com/xbernetes/xbernetes/test/lab/wait"
@@ -154,22 +152,10 @@ type store struct {
 // bucket is the name of every store's bucket.
 const bucket = "shared"
 
-// An account is one party's credentials for the store.
-type account struct {
-	Name      string `json:"name"`
-	AccessKey string `json:"accessKey"`
-	SecretKey string `json:"secretKey"`
-}
-
 var (
-	vendorAccount = account{Name: "vendor", AccessKey: "VENDOR0ACCESS", SecretKey: "vendor-secret-of-this-test"}
-	tenantAccount = account{Name: "tenant", AccessKey: "TENANT0ACCESS", SecretKey: "tenant-secret-of-this-test"}
+	vendorAccount = objectstore.Account{Name: "vendor", AccessKey: "VENDOR0ACCESS", SecretKey: "vendor-secret-of-this-test"}
+	tenantAccount = objectstore.Account{Name: "tenant", AccessKey: "TENANT0ACCESS", SecretKey: "tenant-secret-of-this-test"}
 )
-
-// env is what a server finds its credentials by.
-func (a account) env() []string {
-	return []string{"AWS_ACCESS_KEY_ID=" + a.AccessKey, "AWS_SECRET_ACCESS_KEY=" + a.SecretKey}
-}
 
 // startStore starts a store and waits until it answers.
 func startStore(t testing.TB, in *network.Namespace) *store {
@@ -184,17 +170,9 @@ func startStore(t testing.TB, in *network.Namespace) *store {
 
 func (s *store) up(t testing.TB) {
 	t.Helper()
-	accounts, err := json.Marshal([]account{vendorAccount, tenantAccount}) // the first owns the bucket
+	argv, err := s.spec().Argv(xbBinary)
 	if err != nil {
 		t.Fatal(err)
-	}
-	file := s.dir + "-accounts.json"
-	if err := os.WriteFile(file, accounts, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	argv := []string{xbBinary, "dev", "store", "--dir", s.dir, "--listen", s.listen, "--bucket", bucket, "--accounts", file}
-	if s.in != nil {
-		argv = append(argv, "--allow-remote")
 	}
 	s.Process = process.Spawn(s.owner, s.in, "store", nil, argv...)
 	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DialContext: s.in.DialContext, DisableKeepAlives: true}}
@@ -210,7 +188,10 @@ func (s *store) up(t testing.TB) {
 	})
 }
 
-// journal is the URL of a journal in the store.
-func (s *store) journal(prefix string) string {
-	return fmt.Sprintf("s3://%s/%s?region=us-east-1&endpoint=http://%s", bucket, prefix, s.listen)
+// spec says how the store is started, and where it is.
+func (s *store) spec() objectstore.Store {
+	return objectstore.Store{Dir: s.dir, Listen: s.listen, Remote: s.in != nil, Bucket: bucket, Accounts: []objectstore.Account{vendorAccount, tenantAccount}}
 }
+
+// journal is the URL of a journal in the store.
+func (s *store) journal(prefix string) string { return s.spec().Journal(prefix) }

@@ -139,8 +139,8 @@ func (s *seen) follow(ctx context.Context, client kubernetes.Interface, version 
 func TestKillInTransactions(t *testing.T) {
 	random := moments(t)
 	store := startStore(t, nil)
-	vendor := newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.env())
-	tenant := newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.env())
+	vendor := newServer(t, nil, "vendor", store.journal("plane"), vendorAccount.Env())
+	tenant := newServer(t, nil, "tenant", store.journal("plane"), tenantAccount.Env())
 	vendor.up(t)
 	tenant.up(t)
 	client, _ := tenant.clients(t)

@@ -26,8 +26,8 @@ func newWorld(t *testing.T, vendorFlags ...string) *world {
 	t.Helper()
 	w := &world{net: isolate(t)}
 	w.store = startStore(t, w.net.store)
-	w.vendor = newServer(t, w.net.vendor, "vendor", w.store.journal("plane"), vendorAccount.env(), vendorFlags...)
-	w.tenant = newServer(t, w.net.tenant, "tenant", w.store.journal("plane"), tenantAccount.env())
+	w.vendor = newServer(t, w.net.vendor, "vendor", w.store.journal("plane"), vendorAccount.Env(), vendorFlags...)
+	w.tenant = newServer(t, w.net.tenant, "tenant", w.store.journal("plane"), tenantAccount.Env())
 	w.vendor.up(t)
 	w.tenant.up(t)
 	w.net.prove(t, w.store.listen, w.vendor.listen, w.tenant.listen)

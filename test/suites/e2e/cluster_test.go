@@ -6,10 +6,8 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -20,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/xbernetes/xbernetes/test/lab/network"
+	"github.com/xbernetes/xbernetes/test/lab/objectstore"
 	"github.com/xbernetes/xbernetes/test/lab/process"
 	"github.com/xbernetes/xbernetes/test/lab/program"
 	"github.com/xbernetes/xbernetes/test/lab/xbetcd"
@@ -46,9 +45,9 @@ func oneServer(t *testing.T) cluster {
 func twoServers(t *testing.T) cluster {
 	t.Helper()
 	objects := startStore(t)
-	vendor := startServer(t, objects.credentials("vendor"), "--journal", objects.journal, "--trim", "always")
+	vendor := startServer(t, vendorAccount.Env(), "--journal", objects.Journal("e2e"), "--trim", "always")
 	vendor.awaitReady(t) // the first server of a bucket makes what all have
-	tenant := startServer(t, objects.credentials("tenant"), "--journal", objects.journal)
+	tenant := startServer(t, tenantAccount.Env(), "--journal", objects.Journal("e2e"))
 	tenant.awaitReady(t)
 	return cluster{
 		kubeconfig: balance(t, vendor, tenant),
@@ -94,47 +93,24 @@ func (s *server) awaitReady(t *testing.T) {
 	}
 }
 
-// An objectStore is an object store with a bucket that two accounts share.
-type objectStore struct {
-	journal  string
-	accounts []account
-}
+var (
+	vendorAccount = objectstore.Account{Name: "vendor", AccessKey: "VENDOR", SecretKey: "the vendor's secret"}
+	tenantAccount = objectstore.Account{Name: "tenant", AccessKey: "TENANT", SecretKey: "the tenant's secret"}
+)
 
-type account struct {
-	Name      string `json:"name"`
-	AccessKey string `json:"accessKey"`
-	SecretKey string `json:"secretKey"`
-}
-
-func startStore(t *testing.T) objectStore {
+// startStore starts an object store with a bucket that both accounts share.
+func startStore(t *testing.T) objectstore.Store {
 	t.Helper()
-	s := objectStore{accounts: []account{{"vendor", "VENDOR", "the vendor's secret"}, {"tenant", "TENANT", "the tenant's secret"}}}
-	dir := t.TempDir()
-	data, err := json.Marshal(s.accounts) // the first owns the bucket
+	s := objectstore.Store{Dir: t.TempDir(), Listen: network.FreeAddr("127.0.0.1"), Bucket: "shared", Accounts: []objectstore.Account{vendorAccount, tenantAccount}}
+	argv, err := s.Argv(program.Need(t, "xb"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "accounts.json")
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	address := network.FreeAddr("127.0.0.1")
-	objects := process.Spawn(t, nil, "xb-dev-store", nil, program.Need(t, "xb"), "dev", "store", "--dir", filepath.Join(dir, "objects"), "--listen", address, "--bucket", "shared", "--accounts", file)
+	objects := process.Spawn(t, nil, "xb-dev-store", nil, argv...)
 	if _, err := objects.AwaitLine(t.Context(), "Object store at "); err != nil {
 		t.Fatal(err)
 	}
-	s.journal = "s3://shared/e2e?region=us-east-1&endpoint=http://" + address
 	return s
-}
-
-// credentials is the environment in which a server is that account.
-func (s objectStore) credentials(name string) []string {
-	for _, a := range s.accounts {
-		if a.Name == name {
-			return []string{"AWS_ACCESS_KEY_ID=" + a.AccessKey, "AWS_SECRET_ACCESS_KEY=" + a.SecretKey}
-		}
-	}
-	panic("the store has no account " + name)
 }
 
 // balance passes connections on to the servers in turn, and writes a kubeconfig
