@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/agent/projection"
+	"github.com/xbernetes/xbernetes/internal/region/agent/status"
 	"github.com/xbernetes/xbernetes/internal/region/namespace"
 	"github.com/xbernetes/xbernetes/internal/region/payload"
 	"github.com/xbernetes/xbernetes/internal/region/stored"
@@ -26,50 +28,50 @@ const (
 )
 
 // accounts is how claims become Accounts.
-func (t *term) accounts() projection[*v1alpha1.Account, *v1alpha1.AccountList] {
-	return projection[*v1alpha1.Account, *v1alpha1.AccountList]{
-		client: t.api.Accounts,
-		make: func(c stored.Claim) (*v1alpha1.Account, error) {
+func (t *term) accounts() projection.Projection[*v1alpha1.Account, *v1alpha1.AccountList] {
+	return projection.Projection[*v1alpha1.Account, *v1alpha1.AccountList]{
+		Client: t.api.Accounts,
+		Make: func(c stored.Claim) (*v1alpha1.Account, error) {
 			spec, err := payload.Account(c.Payload)
 			spec.Region = string(c.Owner.Home)
 			return &v1alpha1.Account{Spec: spec}, err
 		},
-		fit: func(have, want *v1alpha1.Account) bool {
+		Fit: func(have, want *v1alpha1.Account) bool {
 			changed := !equality.Semantic.DeepEqual(have.Spec, want.Spec)
 			have.Spec = want.Spec
 			return changed
 		},
-		follow: t.followAccount,
-		clear:  t.clearAccount,
+		Follow: t.followAccount,
+		Clear:  t.clearAccount,
 	}
 }
 
 // namespaceOf is the namespace of an account in this region.
 func namespaceOf(a *v1alpha1.Account) namespace.Wanted {
-	return namespace.Wanted{Name: a.Name, Account: a.Name, Operation: madeFor(a)}
+	return namespace.Wanted{Name: a.Name, Account: a.Name, Operation: projection.MadeFor(a)}
 }
 
 // followAccount makes the account's namespace, and the bindings in it.
 func (t *term) followAccount(ctx context.Context, a *v1alpha1.Account, unread error) error {
-	status := *a.Status.DeepCopy()
+	next := *a.Status.DeepCopy()
 	ready := func(is bool, reason, message string) error {
-		set(&status.Conditions, v1alpha1.ConditionReady, is, reason, message)
-		return t.saveAccount(ctx, a, status)
+		status.Set(&next.Conditions, v1alpha1.ConditionReady, is, reason, message)
+		return status.Account(ctx, t.api, a, next)
 	}
 	if unread != nil {
-		return ready(false, reasonUnread, unread.Error()+"; an agent of that version is needed")
+		return ready(false, status.Unread, unread.Error()+"; an agent of that version is needed")
 	}
 	state, err := namespace.Ensure(ctx, t.api.Kube.CoreV1().Namespaces(), namespaceOf(a))
 	switch {
 	case err != nil:
 		return err
 	case state == namespace.Taken:
-		status.Namespace = ""
+		next.Namespace = ""
 		return ready(false, "NamespaceTaken", fmt.Sprintf("a namespace %s is there that was not made for this account; nothing in it was changed, and the account has none here", a.Name))
 	case state == namespace.Terminating:
 		return ready(false, "NamespaceTerminating", fmt.Sprintf("somebody has deleted the namespace %s; it is made again once it is gone", a.Name))
 	}
-	status.Namespace = a.Name
+	next.Namespace = a.Name
 	missing, err := t.bindAll(ctx, a)
 	switch {
 	case err != nil:
@@ -77,7 +79,7 @@ func (t *term) followAccount(ctx context.Context, a *v1alpha1.Account, unread er
 	case missing != "":
 		return ready(false, "RoleMissing", fmt.Sprintf("the ClusterRole %s is not in this region: its subjects have no rights; apply deploy/region/roles.yaml", missing))
 	}
-	return ready(true, reasonReady, fmt.Sprintf("the namespace %s is there, and the subjects have their rights", a.Name))
+	return ready(true, status.Ready, fmt.Sprintf("the namespace %s is there, and the subjects have their rights", a.Name))
 }
 
 // bindAll makes the account's RoleBindings as its roles say, and returns a ClusterRole that is
@@ -157,7 +159,7 @@ func (t *term) clearAccount(ctx context.Context, a *v1alpha1.Account) (bool, err
 	if err != nil || gone {
 		return gone, err
 	}
-	status := *a.Status.DeepCopy()
-	set(&status.Conditions, v1alpha1.ConditionReady, false, reasonRemoving, fmt.Sprintf("the account is deleted, and the namespace %s is being removed", a.Name))
-	return false, t.saveAccount(ctx, a, status)
+	next := *a.Status.DeepCopy()
+	status.Set(&next.Conditions, v1alpha1.ConditionReady, false, status.Removing, fmt.Sprintf("the account is deleted, and the namespace %s is being removed", a.Name))
+	return false, status.Account(ctx, t.api, a, next)
 }

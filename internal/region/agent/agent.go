@@ -22,6 +22,9 @@ import (
 	"github.com/xbernetes/xbernetes/api/region/client"
 	"github.com/xbernetes/xbernetes/internal/backoff"
 	"github.com/xbernetes/xbernetes/internal/leader"
+	"github.com/xbernetes/xbernetes/internal/region/agent/projection"
+	"github.com/xbernetes/xbernetes/internal/region/agent/site"
+	"github.com/xbernetes/xbernetes/internal/region/agent/views"
 	"github.com/xbernetes/xbernetes/internal/region/leftover"
 	"github.com/xbernetes/xbernetes/internal/region/local"
 	"github.com/xbernetes/xbernetes/internal/region/stored"
@@ -115,8 +118,8 @@ type term struct {
 	api    *local.API
 	log    *slog.Logger
 	queue  workqueue.TypedRateLimitingInterface[stored.Key]
-	views  *views
-	sites  *sites
+	views  *views.Views
+	sites  *site.Sites
 	counts *metrics
 	// self is the user that the agent is to its region.
 	self string
@@ -133,12 +136,12 @@ func lead(ctx context.Context, api *local.API, counts *metrics, leftovers *lefto
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[stored.Key](between.First, between.Last)),
 	}
 	defer t.queue.ShutDown()
-	t.views = newViews(api, t.queue.Add)
+	t.views = views.New(api, t.queue.Add)
 	g, ctx := errgroup.WithContext(ctx)
-	t.sites = newSites(ctx, t)
-	defer t.sites.stop()
+	t.sites = site.New(ctx, api, t.views, log)
+	defer t.sites.Stop()
 	defer counts.lead(t.views)()
-	g.Go(func() error { return t.views.run(ctx) })
+	g.Go(func() error { return t.views.Run(ctx) })
 	if leftovers != nil {
 		g.Go(func() error {
 			leftover.Run(ctx, *leftovers)
@@ -150,7 +153,7 @@ func lead(ctx context.Context, api *local.API, counts *metrics, leftovers *lefto
 		t.queue.ShutDown()
 		return nil
 	})
-	if t.views.wait(ctx) {
+	if t.views.Wait(ctx) {
 		log.Info("working for region", "region", api.Region, "as", t.self)
 		for range workers {
 			g.Go(func() error {
@@ -178,7 +181,7 @@ func (t *term) next(ctx context.Context) bool {
 	case err == nil:
 		t.queue.Forget(key)
 	case ctx.Err() == nil:
-		if !isWaiting(err) {
+		if !projection.IsWaiting(err) {
 			t.log.Warn("a name is tried again", "kind", key.Kind, "name", key.Name, "error", err)
 		}
 		t.queue.AddRateLimited(key)
@@ -189,15 +192,15 @@ func (t *term) next(ctx context.Context) bool {
 // reconcile makes what follows from a name as it should be.
 func (t *term) reconcile(ctx context.Context, key stored.Key) error {
 	switch key.Kind {
-	case kindAccount:
-		return reconcile(ctx, t.api, key, t.accounts())
-	case kindServiceCluster:
-		return reconcile(ctx, t.api, key, t.serviceClusters())
-	case kindAssignment:
-		return reconcile(ctx, t.api, key, t.assignments())
-	case kindEntry:
+	case projection.KindAccount:
+		return projection.Reconcile(ctx, t.api, key, t.accounts())
+	case projection.KindServiceCluster:
+		return projection.Reconcile(ctx, t.api, key, t.serviceClusters())
+	case projection.KindAssignment:
+		return projection.Reconcile(ctx, t.api, key, t.assignments())
+	case projection.KindEntry:
 		return t.entry(ctx, key)
-	case kindRegion:
+	case projection.KindRegion:
 		return t.regions(ctx)
 	}
 	return nil // a key that nothing follows from

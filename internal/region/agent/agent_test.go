@@ -388,6 +388,9 @@ func (w *world) assignments() {
 	})
 }
 
+// definitions are those of any server.
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
 // widgets are what an operator on tokyo would look after.
 const widgets = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com},
 spec: {group: example.com, scope: Namespaced, names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList},
@@ -445,7 +448,7 @@ func (w *world) catalog() {
 	w.must(err)
 	crd := &unstructured.Unstructured{}
 	w.must(yaml.Unmarshal([]byte(widgets), &crd.Object))
-	_, err = k.Resource(definitions()).Create(ctx, crd, metav1.CreateOptions{})
+	_, err = k.Resource(definitions).Create(ctx, crd, metav1.CreateOptions{})
 	w.must(err)
 	entries := w.regions["ap"].api.Entries
 	for in, name := range map[string]string{"initech": "widgets", "team-a": "stolen"} {
@@ -603,7 +606,7 @@ func (w *world) removed() {
 		return err
 	})
 	w.absent("the entry's definition", func() error {
-		_, err := w.regions["ap"].api.Dynamic.Resource(definitions()).Get(ctx, "widgets."+v1alpha1.CatalogGroupName, metav1.GetOptions{})
+		_, err := w.regions["ap"].api.Dynamic.Resource(definitions).Get(ctx, "widgets."+v1alpha1.CatalogGroupName, metav1.GetOptions{})
 		return err
 	})
 	// The namespace on a service cluster that does not answer may still be there.

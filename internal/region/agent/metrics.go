@@ -6,15 +6,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/agent/projection"
+	"github.com/xbernetes/xbernetes/internal/region/agent/views"
 )
 
 // metrics are an agent's, whether it is elected or not. Their labels are kinds and outcomes: no
 // name, message or reason is one, so that the number of series is fixed.
 type metrics struct {
-	leads  atomic.Pointer[views] // what the elected agent sees; nil: another one works, or none
+	leads  atomic.Pointer[views.Views] // what the elected agent sees; nil: another one works, or none
 	passes *prometheus.CounterVec
 }
 
@@ -28,7 +29,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		Name: "xb_region_agent_passes_total",
 		Help: "Times that a name was worked on, by kind and outcome. waiting: something is being removed, or somebody else wrote first.",
 	}, []string{"kind", "outcome"})}
-	for _, kind := range []string{kindAccount, kindServiceCluster, kindAssignment, kindEntry, kindRegion} {
+	for _, kind := range []string{projection.KindAccount, projection.KindServiceCluster, projection.KindAssignment, projection.KindEntry, projection.KindRegion} {
 		for _, outcome := range []string{"done", "waiting", "failed"} {
 			m.passes.WithLabelValues(kind, outcome)
 		}
@@ -38,7 +39,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 }
 
 // lead shows what the elected agent sees until the function that it returns is called.
-func (m *metrics) lead(v *views) (end func()) {
+func (m *metrics) lead(v *views.Views) (end func()) {
 	m.leads.Store(v)
 	return func() { m.leads.Store(nil) }
 }
@@ -46,13 +47,13 @@ func (m *metrics) lead(v *views) (end func()) {
 // worked counts a pass. Keys of claims can have any kind; what follows from no kind is not counted.
 func (m *metrics) worked(kind string, err error) {
 	switch kind {
-	case kindAccount, kindServiceCluster, kindAssignment, kindEntry, kindRegion:
+	case projection.KindAccount, projection.KindServiceCluster, projection.KindAssignment, projection.KindEntry, projection.KindRegion:
 	default:
 		return
 	}
 	outcome := "done"
 	switch {
-	case isWaiting(err):
+	case projection.IsWaiting(err):
 		outcome = "waiting"
 	case err != nil:
 		outcome = "failed"
@@ -71,9 +72,9 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	to <- prometheus.MustNewConstMetric(leadingDesc, prometheus.GaugeValue, 1)
-	for kind, view := range map[string]cache.SharedIndexInformer{kindAccount: v.accounts, kindServiceCluster: v.serviceClusters, kindAssignment: v.assignments, kindEntry: v.entries} {
+	for kind, objects := range v.Objects() {
 		count := map[metav1.ConditionStatus]int{}
-		for _, o := range view.GetStore().List() {
+		for _, o := range objects {
 			count[ready(o)]++
 		}
 		for _, is := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {

@@ -90,6 +90,11 @@ func New(region string, config *rest.Config) (*API, error) {
 	return a, nil
 }
 
+// Connects says whether the agent of this region is the one that connects to a service cluster.
+func (a *API) Connects(c *v1alpha1.ServiceCluster) bool {
+	return c.Spec.Region == string(a.Region) && c.Spec.KubeconfigSecret != nil
+}
+
 // of is the client of a kind without a namespace.
 func of[T Object, L runtime.Object](client rest.Interface, codec runtime.ParameterCodec, resource string, one func() T, list func() L) *Client[T, L] {
 	return gentype.NewClientWithList(resource, client, codec, "", one, list)

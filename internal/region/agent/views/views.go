@@ -1,4 +1,6 @@
-package agent
+// Package views watches one region, and says which names to look at. What is done about a name is
+// decided by what the API answers then, and never by a view.
+package views
 
 import (
 	"context"
@@ -16,39 +18,39 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/agent/projection"
 	"github.com/xbernetes/xbernetes/internal/region/local"
 	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
 
-// resync is how often all names are looked at though nothing was noticed.
-const resync = 10 * time.Minute
+// Resync is how often all names are looked at though nothing was noticed.
+const Resync = 10 * time.Minute
 
 // byCluster is the index of assignments and entries by their service cluster.
 const byCluster = "cluster"
 
-// views watch the region, and say which names to look at. What is done about a name is decided
-// by what the API answers then, and never by a view.
-type views struct {
+// Views are of all kinds that an agent looks at.
+type Views struct {
 	informers                                       []cache.SharedIndexInformer
 	accounts, serviceClusters, assignments, entries cache.SharedIndexInformer
 }
 
-// newViews calls add with each name that something has happened to.
-func newViews(api *local.API, add func(stored.Key)) *views {
-	v := &views{}
+// New calls add with each name that something has happened to, once the views run.
+func New(api *local.API, add func(stored.Key)) *Views {
+	v := &Views{}
 	objects := func(kind string) func(any) []stored.Key {
-		return func(o any) []stored.Key { return []stored.Key{keyOf(kind, o.(metav1.Object).GetName())} }
+		return func(o any) []stored.Key { return []stored.Key{projection.KeyOf(kind, o.(metav1.Object).GetName())} }
 	}
-	region := []stored.Key{{Kind: kindRegion}}
+	region := []stored.Key{{Kind: projection.KindRegion}}
 	v.watch(lister(api.Claims), &v1alpha1.Claim{}, add, func(o any) []stored.Key {
 		return []stored.Key{stored.Key(o.(*v1alpha1.Claim).Spec.Key)}
 	})
-	v.accounts = v.watch(lister(api.Accounts), &v1alpha1.Account{}, add, objects(kindAccount))
-	v.serviceClusters = v.watch(lister(api.ServiceClusters), &v1alpha1.ServiceCluster{}, add, objects(kindServiceCluster))
-	v.assignments = v.watch(lister(api.Assignments), &v1alpha1.ServiceClusterAssignment{}, add, objects(kindAssignment))
+	v.accounts = v.watch(lister(api.Accounts), &v1alpha1.Account{}, add, objects(projection.KindAccount))
+	v.serviceClusters = v.watch(lister(api.ServiceClusters), &v1alpha1.ServiceCluster{}, add, objects(projection.KindServiceCluster))
+	v.assignments = v.watch(lister(api.Assignments), &v1alpha1.ServiceClusterAssignment{}, add, objects(projection.KindAssignment))
 	v.entries = v.watch(lister(api.Entries("")), &v1alpha1.CatalogEntry{}, add, func(o any) []stored.Key {
 		e := o.(*v1alpha1.CatalogEntry)
-		return []stored.Key{{Kind: kindEntry, Name: e.Namespace + "/" + e.Name}}
+		return []stored.Key{{Kind: projection.KindEntry, Name: e.Namespace + "/" + e.Name}}
 	})
 	v.watch(lister(api.Regions), &v1alpha1.Region{}, add, func(any) []stored.Key { return region })
 	// While the region is no active member, nothing is decided: then all names are looked at.
@@ -57,7 +59,7 @@ func newViews(api *local.API, add func(stored.Key)) *views {
 		return append(allOf(names), region...)
 	})
 	ofAccount := func(o any) []stored.Key {
-		return []stored.Key{{Kind: kindAccount, Name: o.(metav1.Object).GetLabels()[v1alpha1.LabelAccount]}}
+		return []stored.Key{{Kind: projection.KindAccount, Name: o.(metav1.Object).GetLabels()[v1alpha1.LabelAccount]}}
 	}
 	namespaces, bindings := api.Kube.CoreV1().Namespaces(), api.Kube.RbacV1().RoleBindings("")
 	v.watch(labelled(namespaces.List, namespaces.Watch), &corev1.Namespace{}, add, ofAccount)
@@ -73,11 +75,11 @@ func allOf(views []cache.SharedIndexInformer) (keys []stored.Key) {
 			case *v1alpha1.Claim:
 				keys = append(keys, stored.Key(o.Spec.Key))
 			case *v1alpha1.Account:
-				keys = append(keys, keyOf(kindAccount, o.Name))
+				keys = append(keys, projection.KeyOf(projection.KindAccount, o.Name))
 			case *v1alpha1.ServiceCluster:
-				keys = append(keys, keyOf(kindServiceCluster, o.Name))
+				keys = append(keys, projection.KeyOf(projection.KindServiceCluster, o.Name))
 			case *v1alpha1.ServiceClusterAssignment:
-				keys = append(keys, keyOf(kindAssignment, o.Name))
+				keys = append(keys, projection.KeyOf(projection.KindAssignment, o.Name))
 			}
 		}
 	}
@@ -85,8 +87,8 @@ func allOf(views []cache.SharedIndexInformer) (keys []stored.Key) {
 }
 
 // watch makes a view of one kind.
-func (v *views) watch(from cache.ListerWatcher, kind runtime.Object, add func(stored.Key), keys func(any) []stored.Key) cache.SharedIndexInformer {
-	informer := cache.NewSharedIndexInformer(from, kind, resync, cache.Indexers{})
+func (v *Views) watch(from cache.ListerWatcher, kind runtime.Object, add func(stored.Key), keys func(any) []stored.Key) cache.SharedIndexInformer {
+	informer := cache.NewSharedIndexInformer(from, kind, Resync, cache.Indexers{})
 	tell := func(o any) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = gone.Obj
@@ -129,8 +131,8 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// run keeps the views until ctx ends.
-func (v *views) run(ctx context.Context) error {
+// Run keeps the views until ctx ends.
+func (v *Views) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, informer := range v.informers {
 		g.Go(func() error {
@@ -141,8 +143,8 @@ func (v *views) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// wait waits for all views to be complete; false: ctx has ended first.
-func (v *views) wait(ctx context.Context) bool {
+// Wait waits for all views to be complete; false: ctx has ended first.
+func (v *Views) Wait(ctx context.Context) bool {
 	synced := make([]cache.InformerSynced, len(v.informers))
 	for i, informer := range v.informers {
 		synced[i] = informer.HasSynced
@@ -150,21 +152,30 @@ func (v *views) wait(ctx context.Context) bool {
 	return cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
-// of are the assignments and the entries of a service cluster.
-func (v *views) of(cluster string) (all []item) {
-	for _, view := range []cache.SharedIndexInformer{v.assignments, v.entries} {
-		found, err := view.GetIndexer().ByIndex(byCluster, cluster)
-		must(err)
-		for _, o := range found {
-			switch o := o.(type) {
-			case *v1alpha1.ServiceClusterAssignment:
-				all = append(all, item{assignment: o.Name})
-			case *v1alpha1.CatalogEntry:
-				all = append(all, item{entry: types.NamespacedName{Namespace: o.Namespace, Name: o.Name}})
-			}
-		}
+// Of are the assignments and the entries of a service cluster.
+func (v *Views) Of(cluster string) (assignments []string, entries []types.NamespacedName) {
+	for _, o := range indexed(v.assignments, cluster) {
+		assignments = append(assignments, o.(*v1alpha1.ServiceClusterAssignment).Name)
 	}
-	return all
+	for _, o := range indexed(v.entries, cluster) {
+		e := o.(*v1alpha1.CatalogEntry)
+		entries = append(entries, types.NamespacedName{Namespace: e.Namespace, Name: e.Name})
+	}
+	return assignments, entries
+}
+
+func indexed(view cache.SharedIndexInformer, cluster string) []any {
+	found, err := view.GetIndexer().ByIndex(byCluster, cluster)
+	must(err)
+	return found
+}
+
+// Objects are those of the kinds that have a condition Ready, by kind.
+func (v *Views) Objects() map[string][]any {
+	return map[string][]any{
+		projection.KindAccount: v.accounts.GetStore().List(), projection.KindServiceCluster: v.serviceClusters.GetStore().List(),
+		projection.KindAssignment: v.assignments.GetStore().List(), projection.KindEntry: v.entries.GetStore().List(),
+	}
 }
 
 // lister lists and watches one kind of the region's own.

@@ -1,4 +1,4 @@
-package agent
+package offering
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/agent/projection"
+	"github.com/xbernetes/xbernetes/internal/region/agent/status"
 	"github.com/xbernetes/xbernetes/internal/region/catalog"
 	"github.com/xbernetes/xbernetes/internal/region/cluster"
 )
@@ -23,27 +25,27 @@ const instanceEvery = 10 * time.Second
 
 // instance is one tenant's instance of a kind of the catalog, while it is worked on.
 type instance struct {
-	*site
+	*Offers
 	entry   *v1alpha1.CatalogEntry
 	kind    catalog.Kind
 	tenants *unstructured.Unstructured
 }
 
-// sync makes the service cluster have what a tenant's instance says, and brings the status back.
-func (s *site) sync(ctx context.Context, at item, remote *cluster.Cluster) error {
-	kind, ok := s.offers.kind(at.entry)
+// Sync makes the service cluster have what a tenant's instance says, and brings the status back.
+func (o *Offers) Sync(ctx context.Context, at Item, remote *cluster.Cluster) error {
+	kind, ok := o.kind(at.Entry)
 	if !ok {
 		return nil // once it is offered, all instances are looked at
 	}
-	e, err := s.term.api.Entries(at.entry.Namespace).Get(ctx, at.entry.Name, metav1.GetOptions{})
+	e, err := o.API.Entries(at.Entry.Namespace).Get(ctx, at.Entry.Name, metav1.GetOptions{})
 	if err != nil {
 		return ignoreAbsent(err)
 	}
-	have, err := s.term.api.Dynamic.Resource(kind.Offered()).Namespace(at.instance.Namespace).Get(ctx, at.instance.Name, metav1.GetOptions{})
+	have, err := o.API.Dynamic.Resource(kind.Offered()).Namespace(at.Instance.Namespace).Get(ctx, at.Instance.Name, metav1.GetOptions{})
 	if err != nil {
 		return ignoreAbsent(err)
 	}
-	i := &instance{s, e, kind, have}
+	i := &instance{o, e, kind, have}
 	on, reason, message, err := i.place(ctx)
 	if err != nil {
 		return err
@@ -51,12 +53,12 @@ func (s *site) sync(ctx context.Context, at item, remote *cluster.Cluster) error
 	if have.GetDeletionTimestamp() != nil {
 		return i.delete(ctx, on, reason, remote)
 	}
-	defer s.queue.AddAfter(at, instanceEvery)
+	defer o.look(at, instanceEvery)
 	switch {
 	case reason != "":
 		return i.say(ctx, nil, reason, message)
 	case remote == nil:
-		return i.say(ctx, nil, "ServiceClusterNotReady", fmt.Sprintf("nobody can connect to the service cluster %s now", s.name))
+		return i.say(ctx, nil, "ServiceClusterNotReady", fmt.Sprintf("nobody can connect to the service cluster %s now", o.cluster))
 	}
 	return i.apply(ctx, on, remote)
 }
@@ -80,21 +82,21 @@ const (
 // account's namespace is the one that its agent made, and no other of its name.
 func (i *instance) place(ctx context.Context) (on, reason, message string, err error) {
 	account := i.tenants.GetNamespace()
-	a, err := i.term.api.Assignments.Get(ctx, i.name+"."+account, metav1.GetOptions{})
+	a, err := i.API.Assignments.Get(ctx, i.cluster+"."+account, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", notAssigned, fmt.Sprintf("the account %s is not assigned to the service cluster %s", account, i.name), nil
+		return "", notAssigned, fmt.Sprintf("the account %s is not assigned to the service cluster %s", account, i.cluster), nil
 	case err != nil:
 		return "", "", "", err
 	}
-	owner, err := i.term.api.Accounts.Get(ctx, account, metav1.GetOptions{})
+	owner, err := i.API.Accounts.Get(ctx, account, metav1.GetOptions{})
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
 		return "", "", "", err
 	case err != nil || owner.Status.Namespace != account:
 		return "", notAssigned, fmt.Sprintf("the namespace %s is not that of an account", account), nil
 	case a.Status.Namespace == "" || a.DeletionTimestamp != nil:
-		return "", notYet, fmt.Sprintf("the account's assignment to the service cluster %s is not ready; its conditions say why", i.name), nil
+		return "", notYet, fmt.Sprintf("the account's assignment to the service cluster %s is not ready; its conditions say why", i.cluster), nil
 	case !catalog.Allows(i.entry, account):
 		return a.Status.Namespace, notAllowed, fmt.Sprintf("the catalog's entry is not for the account %s", account), nil
 	}
@@ -132,7 +134,7 @@ func (i *instance) failed(ctx context.Context, err error) error {
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		why.Reason = "Refused"
 	}
-	return i.say(ctx, nil, why.Reason, fmt.Sprintf("the service cluster %s: %s", i.name, why.Message))
+	return i.say(ctx, nil, why.Reason, fmt.Sprintf("the service cluster %s: %s", i.cluster, why.Message))
 }
 
 // delete removes the instance from the service cluster, and lets the tenant's go once it is gone.
@@ -141,35 +143,35 @@ func (i *instance) delete(ctx context.Context, on, reason string, remote *cluste
 		return nil
 	}
 	waits := func(message string) error {
-		if err := i.say(ctx, nil, reasonRemoving, message); err != nil {
+		if err := i.say(ctx, nil, status.Removing, message); err != nil {
 			return err
 		}
-		return errWaiting
+		return projection.ErrWaiting
 	}
 	switch {
 	case reason == notAssigned:
-		return i.term.releaseInstance(ctx, i.kind, i.tenants) // with the assignment, all that was there has gone
+		return i.releaseInstance(ctx, i.kind, i.tenants) // with the assignment, all that was there has gone
 	case on == "" || remote == nil:
-		return waits(fmt.Sprintf("nobody can connect to the service cluster %s now, to remove the instance there", i.name))
+		return waits(fmt.Sprintf("nobody can connect to the service cluster %s now, to remove the instance there", i.cluster))
 	}
 	theirs, err := remote.Instance(ctx, i.kind.Resource(), on, i.tenants.GetName())
 	switch {
 	case apierrors.IsNotFound(err), err == nil && !catalog.MadeFor(theirs, i.tenants):
-		return i.term.releaseInstance(ctx, i.kind, i.tenants)
+		return i.releaseInstance(ctx, i.kind, i.tenants)
 	case err != nil:
-		return waits(fmt.Sprintf("the service cluster %s: %s", i.name, cluster.Explain(err).Message))
+		return waits(fmt.Sprintf("the service cluster %s: %s", i.cluster, cluster.Explain(err).Message))
 	}
 	if theirs.GetDeletionTimestamp() == nil {
 		if err := remote.Delete(ctx, i.kind.Resource(), theirs); err != nil && !apierrors.IsNotFound(err) {
-			return waits(fmt.Sprintf("the service cluster %s: %s", i.name, cluster.Explain(err).Message))
+			return waits(fmt.Sprintf("the service cluster %s: %s", i.cluster, cluster.Explain(err).Message))
 		}
 	}
-	return waits(fmt.Sprintf("the service cluster %s is removing it", i.name))
+	return waits(fmt.Sprintf("the service cluster %s is removing it", i.cluster))
 }
 
 // client is that of the tenant's instance.
 func (i *instance) client() dynamic.ResourceInterface {
-	return i.term.api.Dynamic.Resource(i.kind.Offered()).Namespace(i.tenants.GetNamespace())
+	return i.API.Dynamic.Resource(i.kind.Offered()).Namespace(i.tenants.GetNamespace())
 }
 
 // say writes the tenant's status: what the service cluster says, if that is known, and whether the
@@ -179,11 +181,11 @@ func (i *instance) say(ctx context.Context, theirs *unstructured.Unstructured, r
 	if reason == "" {
 		synced.Status, synced.Reason = metav1.ConditionTrue, "Synced"
 	}
-	status := catalog.Status(i.entry, i.tenants, theirs, synced)
-	if equality.Semantic.DeepEqual(i.tenants.Object["status"], any(status)) {
+	next := catalog.Status(i.entry, i.tenants, theirs, synced)
+	if equality.Semantic.DeepEqual(i.tenants.Object["status"], any(next)) {
 		return nil
 	}
-	i.tenants.Object["status"] = status
+	i.tenants.Object["status"] = next
 	_, err := i.client().UpdateStatus(ctx, i.tenants, metav1.UpdateOptions{})
 	return ignoreAbsent(err)
 }

@@ -1,9 +1,13 @@
-package agent
+// Package site works for the service clusters whose home is one region: it finds out how each is, and
+// makes the namespaces of assignments and the instances of the catalog there. A service cluster that is
+// slow or away holds up no other. Which assignments and entries there are, it never decides.
+package site
 
 import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -14,34 +18,46 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/backoff"
+	"github.com/xbernetes/xbernetes/internal/region/agent/offering"
+	"github.com/xbernetes/xbernetes/internal/region/agent/projection"
+	"github.com/xbernetes/xbernetes/internal/region/agent/status"
+	"github.com/xbernetes/xbernetes/internal/region/agent/views"
 	"github.com/xbernetes/xbernetes/internal/region/cluster"
+	"github.com/xbernetes/xbernetes/internal/region/local"
 )
 
 const (
 	probeEvery  = 20 * time.Second // a service cluster that can be used
 	probeAgain  = 5 * time.Second  // one that cannot
 	siteWorkers = 4
+	callTimeout = 15 * time.Second
 	// kubeconfigKey is where a Secret has the kubeconfig.
 	kubeconfigKey = "kubeconfig"
 )
 
-// sites are the service clusters whose home is here. Each has goroutines and a queue of its own,
-// so that a service cluster that is slow or away holds up no other.
-type sites struct {
-	term *term
-	ctx  context.Context //nolint:containedctx // that of the term, in which all sites live
-	all  errgroup.Group
+// between is how long to wait before something that failed is tried again.
+var between = backoff.Backoff{First: 100 * time.Millisecond, Last: 30 * time.Second}
+
+// Sites are the service clusters whose home is here. Each has goroutines and a queue of its own.
+type Sites struct {
+	api   *local.API
+	log   *slog.Logger
+	views *views.Views
+	ctx   context.Context //nolint:containedctx // that of the elected agent, in which all sites live
+	all   errgroup.Group
 
 	mu sync.Mutex
-	of map[string]*site
+	of map[string]*site // guarded by mu
 }
 
-func newSites(ctx context.Context, t *term) *sites {
-	return &sites{term: t, ctx: ctx, of: map[string]*site{}}
+// New returns the sites that work until ctx ends, which are none yet.
+func New(ctx context.Context, api *local.API, v *views.Views, log *slog.Logger) *Sites {
+	return &Sites{api: api, log: log, views: v, ctx: ctx, of: map[string]*site{}}
 }
 
-// start has a site work for a service cluster, if none does yet, and look at it now.
-func (s *sites) start(name string) {
+// Start has a site work for a service cluster, if none does yet, and look at it now.
+func (s *Sites) Start(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.of[name]; have != nil {
@@ -53,9 +69,10 @@ func (s *sites) start(name string) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	made := &site{
-		term: s.term, name: name, end: cancel,
+		api: s.api, log: s.log, views: s.views, name: name, end: cancel,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](between.First, between.Last)),
 	}
+	made.offers = offering.New(s.api, name, func(at offering.Item, after time.Duration) { made.queue.AddAfter(item{Item: at}, after) })
 	s.of[name] = made
 	s.all.Go(func() error {
 		made.run(ctx)
@@ -63,8 +80,15 @@ func (s *sites) start(name string) {
 	})
 }
 
-// nudge has the site of a service cluster look at something, if there is such a site.
-func (s *sites) nudge(name string, at item) {
+// Assignment has the site of a service cluster look at an assignment, if there is such a site.
+func (s *Sites) Assignment(name, assignment string) { s.nudge(name, item{assignment: assignment}) }
+
+// Entry has the site of a service cluster look at an entry of the catalog, if there is such a site.
+func (s *Sites) Entry(name string, entry types.NamespacedName) {
+	s.nudge(name, item{Item: offering.Item{Entry: entry}})
+}
+
+func (s *Sites) nudge(name string, at item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.of[name]; have != nil {
@@ -72,8 +96,8 @@ func (s *sites) nudge(name string, at item) {
 	}
 }
 
-// end ends the work for a service cluster.
-func (s *sites) end(name string) {
+// End ends the work for a service cluster.
+func (s *Sites) End(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.of[name]; have != nil {
@@ -82,29 +106,30 @@ func (s *sites) end(name string) {
 	}
 }
 
-// stop returns once all sites have ended. Their context must be over.
-func (s *sites) stop() { _ = s.all.Wait() }
+// Stop returns once all sites have ended. Their context must be over.
+func (s *Sites) Stop() { _ = s.all.Wait() }
 
-// item is what a site looks at: an assignment, an entry of the catalog, or an instance of one. The
-// zero item is the service cluster itself.
+// item is what a site looks at: an assignment, or an item of the catalog. The zero item is the
+// service cluster itself.
 type item struct {
 	assignment string
-	entry      types.NamespacedName
-	instance   types.NamespacedName // of the entry
+	offering.Item
 }
 
 var probe item
 
 // site works for one service cluster.
 type site struct {
-	term  *term
+	api   *local.API
+	log   *slog.Logger
+	views *views.Views
 	name  string
 	end   context.CancelFunc
 	queue workqueue.TypedRateLimitingInterface[item]
 
-	offers offers
+	offers *offering.Offers
 
-	mu     sync.Mutex
+	mu     sync.Mutex       // guards what follows
 	remote *cluster.Cluster // nil: nobody can connect now
 	opened *cluster.Cluster // of the kubeconfig with this sum; it need not be usable
 	sum    [sha256.Size]byte
@@ -124,7 +149,7 @@ func (s *site) run(ctx context.Context) {
 		})
 	}
 	_ = g.Wait() // they return none
-	s.offers.stop()
+	s.offers.Stop()
 }
 
 // next works on one item; false: there are no more.
@@ -137,8 +162,8 @@ func (s *site) next(ctx context.Context) bool {
 	soon, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	if at == probe {
-		if err := s.look(soon); err != nil && !isWaiting(err) && ctx.Err() == nil {
-			s.term.log.Warn("a service cluster is looked at again", "servicecluster", s.name, "error", err)
+		if err := s.look(soon); err != nil && !projection.IsWaiting(err) && ctx.Err() == nil {
+			s.log.Warn("a service cluster is looked at again", "servicecluster", s.name, "error", err)
 		}
 		again := probeEvery
 		if s.usable() == nil {
@@ -151,14 +176,14 @@ func (s *site) next(ctx context.Context) bool {
 	switch remote := s.usable(); {
 	case at.assignment != "":
 		err = s.assign(soon, at.assignment, remote)
-	case at.instance.Name != "":
-		err = s.sync(soon, at, remote)
+	case at.Instance.Name != "":
+		err = s.offers.Sync(soon, at.Item, remote)
 	default:
-		err = s.offer(ctx, soon, at, remote)
+		err = s.offers.Offer(ctx, soon, at.Entry, remote)
 	}
 	if err != nil && ctx.Err() == nil {
-		if !isWaiting(err) {
-			s.term.log.Warn("tried again", "servicecluster", s.name, "assignment", at.assignment, "entry", at.entry, "instance", at.instance, "error", err)
+		if !projection.IsWaiting(err) {
+			s.log.Warn("tried again", "servicecluster", s.name, "assignment", at.assignment, "entry", at.Entry, "instance", at.Instance, "error", err)
 		}
 		s.queue.AddRateLimited(at)
 		return true
@@ -177,11 +202,11 @@ func (s *site) usable() *cluster.Cluster {
 // look finds out how the service cluster is, and says so in its conditions. Once it can be used
 // again, all its assignments are looked at.
 func (s *site) look(ctx context.Context) error {
-	c, err := s.term.api.ServiceClusters.Get(ctx, s.name, metav1.GetOptions{})
+	c, err := s.api.ServiceClusters.Get(ctx, s.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !s.term.connects(c) {
+	if err != nil || !s.api.Connects(c) {
 		return err
 	}
 	remote, problem, err := s.connect(ctx, c)
@@ -194,26 +219,38 @@ func (s *site) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	status := *c.Status.DeepCopy()
+	next := *c.Status.DeepCopy()
 	if problem == nil {
-		set(&status.Conditions, v1alpha1.ConditionReachable, true, "Answers", "its API answers")
-		set(&status.Conditions, v1alpha1.ConditionReady, true, reasonReady, "its API answers, and the kubeconfig has the rights that are needed")
+		status.Set(&next.Conditions, v1alpha1.ConditionReachable, true, "Answers", "its API answers")
+		status.Set(&next.Conditions, v1alpha1.ConditionReady, true, status.Ready, "its API answers, and the kubeconfig has the rights that are needed")
 	} else {
 		remote = nil
-		set(&status.Conditions, v1alpha1.ConditionReachable, problem.Reachable, problem.Reason, problem.Message)
-		set(&status.Conditions, v1alpha1.ConditionReady, false, problem.Reason, problem.Message)
+		status.Set(&next.Conditions, v1alpha1.ConditionReachable, problem.Reachable, problem.Reason, problem.Message)
+		status.Set(&next.Conditions, v1alpha1.ConditionReady, false, problem.Reason, problem.Message)
 	}
 	s.mu.Lock()
 	again := (s.remote == nil) != (remote == nil)
 	s.remote = remote
 	s.mu.Unlock()
 	if again {
-		for _, at := range s.term.views.of(s.name) {
-			s.queue.Forget(at)
-			s.queue.Add(at)
-		}
+		s.lookAtAll()
 	}
-	return s.term.saveServiceCluster(ctx, c, status)
+	return status.ServiceCluster(ctx, s.api, c, next)
+}
+
+// lookAtAll has all assignments and entries of the service cluster looked at.
+func (s *site) lookAtAll() {
+	assignments, entries := s.views.Of(s.name)
+	again := func(at item) {
+		s.queue.Forget(at)
+		s.queue.Add(at)
+	}
+	for _, name := range assignments {
+		again(item{assignment: name})
+	}
+	for _, e := range entries {
+		again(item{Item: offering.Item{Entry: e}})
+	}
 }
 
 // connect reads the service cluster's Secret. A kubeconfig that has not changed keeps its
@@ -223,10 +260,10 @@ func (s *site) connect(ctx context.Context, c *v1alpha1.ServiceCluster) (*cluste
 	no := func(reason, message string, of ...any) (*cluster.Cluster, *cluster.Problem, error) {
 		return nil, &cluster.Problem{Reason: reason, Message: fmt.Sprintf("the Secret %s/%s %s", ref.Namespace, ref.Name, fmt.Sprintf(message, of...))}, nil
 	}
-	secret, err := s.term.api.Kube.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	secret, err := s.api.Kube.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return no("SecretMissing", "is not in region %s", s.term.api.Region)
+		return no("SecretMissing", "is not in region %s", s.api.Region)
 	case apierrors.IsForbidden(err):
 		return no("SecretForbidden", "may not be read by this agent: it must be in the namespace of an account that is a Provider")
 	case err != nil:

@@ -1,0 +1,74 @@
+// Package status writes what became of the objects of one region into their statuses, where it has
+// changed. It finds nothing out by itself.
+package status
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/region/local"
+)
+
+// Reasons of conditions that several kinds have.
+const (
+	Ready    = "Ready"
+	Unread   = "SpecNotRead"
+	Removing = "Removing"
+)
+
+// Set sets a condition.
+func Set(all *[]metav1.Condition, kind string, is bool, reason, message string) {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(all, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message})
+}
+
+// Account writes an account's status if it is another than before.
+func Account(ctx context.Context, api *local.API, have *v1alpha1.Account, status v1alpha1.AccountStatus) error {
+	if equality.Semantic.DeepEqual(have.Status, status) {
+		return nil
+	}
+	have = have.DeepCopy()
+	have.Status = status
+	_, err := api.Accounts.UpdateStatus(ctx, have, metav1.UpdateOptions{})
+	return err
+}
+
+// ServiceCluster writes a service cluster's status if it is another than before.
+func ServiceCluster(ctx context.Context, api *local.API, have *v1alpha1.ServiceCluster, status v1alpha1.ServiceClusterStatus) error {
+	if equality.Semantic.DeepEqual(have.Status, status) {
+		return nil
+	}
+	have = have.DeepCopy()
+	have.Status = status
+	_, err := api.ServiceClusters.UpdateStatus(ctx, have, metav1.UpdateOptions{})
+	return err
+}
+
+// Assignment writes an assignment's status if it is another than before.
+func Assignment(ctx context.Context, api *local.API, have *v1alpha1.ServiceClusterAssignment, status v1alpha1.ServiceClusterAssignmentStatus) error {
+	if equality.Semantic.DeepEqual(have.Status, status) {
+		return nil
+	}
+	have = have.DeepCopy()
+	have.Status = status
+	_, err := api.Assignments.UpdateStatus(ctx, have, metav1.UpdateOptions{})
+	return err
+}
+
+// Entry writes an entry's status if it is another than before.
+func Entry(ctx context.Context, api *local.API, have *v1alpha1.CatalogEntry, status v1alpha1.CatalogEntryStatus) error {
+	if equality.Semantic.DeepEqual(have.Status, status) {
+		return nil
+	}
+	have = have.DeepCopy()
+	have.Status = status
+	_, err := api.Entries(have.Namespace).UpdateStatus(ctx, have, metav1.UpdateOptions{})
+	return err
+}
