@@ -14,7 +14,7 @@ SUITES    ?= memlog filelog s3log sqllog kube-apiserver robustness kubernetes-e2
 e2e gateway: export XB_BIN := $(CURDIR)/bin/xb
 
 # Modules that are linted beside the product: each takes seconds once it is built.
-LINTED = bench test/lab test/regions test/suites
+LINTED = bench test/e2e test/gateway test/lab test/regions test/servicesync test/suites
 
 # Packages that build in seconds; the rest need k8s.io/kubernetes (minutes, once).
 FAST = $(shell $(GO) list ./internal/... | grep -v -e /controlplane)

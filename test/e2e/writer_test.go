@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -323,7 +324,7 @@ func (c *crew) awaitWrites(t testing.TB, further int) {
 	want := c.acknowledged() + further
 	wait.Poll(t, 60*time.Second, fmt.Sprintf("%d writes are acknowledged", further), func(context.Context) error {
 		if got := c.acknowledged(); got < want {
-			return fmt.Errorf("%d more to go; the last error was %v", want-got, c.lastError())
+			return errors.Join(fmt.Errorf("%d more to go", want-got), c.lastError())
 		}
 		return nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -131,8 +132,8 @@ func moduleSource(t *testing.T) string {
 	var info struct{ Dir, Error string }
 	out, err := cmd.Output()
 	if jsonErr := json.Unmarshal(out, &info); jsonErr != nil || info.Dir == "" {
-		process.Need(t, fmt.Errorf("the module %s@%s cannot be had here (%v %s); set MCS_API to a checkout of kubernetes-sigs/mcs-api at conformance/%s",
-			mcsSuite, mcsVersion, err, info.Error, mcsVersion))
+		process.Need(t, fmt.Errorf("the module %s@%s cannot be had here: %w; set MCS_API to a checkout of kubernetes-sigs/mcs-api at conformance/%s",
+			mcsSuite, mcsVersion, errors.Join(err, errors.New(info.Error)), mcsVersion))
 	}
 	return info.Dir
 }

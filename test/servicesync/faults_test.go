@@ -107,7 +107,10 @@ func TestFaultNamespaceDeletionIsCopied(t *testing.T) {
 		if apierrors.IsNotFound(err) || err == nil && left.UID != deleted {
 			return nil
 		}
-		return fmt.Errorf("it is there: %v %v", left.Status, err)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("it is there: %v", left.Status)
 	})
 	for range 30 { // the original takes a moment to hear of it
 		kept, err := b.Client.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{})
@@ -257,12 +260,15 @@ func TestFaultNotReadyEndpointsAreDropped(t *testing.T) {
 	if err := one.Remove(within(t, patience()), func(ctx context.Context) error {
 		return wait.Until(ctx, "the endpoint is terminating in "+b.Name, func(ctx context.Context) error {
 			endpoints, err := endpointsOf(ctx, b, ns, "web")
+			if err != nil {
+				return err
+			}
 			for _, e := range endpoints {
 				if e.Addresses[0] == one.IP && e.Conditions.Terminating != nil && *e.Conditions.Terminating && *e.Conditions.Serving {
 					return nil
 				}
 			}
-			return fmt.Errorf("%v %v", endpoints, err)
+			return fmt.Errorf("the endpoints are %v", endpoints)
 		})
 	}); err != nil {
 		t.Error(err)
@@ -411,9 +417,9 @@ func TestFaultShortIPv6Panics(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Client.CoreV1().Endpoints(ns).Create(t.Context(), &corev1.Endpoints{
+	if _, err := a.Client.CoreV1().Endpoints(ns).Create(t.Context(), &corev1.Endpoints{ //nolint:staticcheck // deprecated, and still served
 		ObjectMeta: metav1.ObjectMeta{Name: "six"},
-		Subsets:    []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "fd::1"}}, Ports: []corev1.EndpointPort{{Name: "http", Port: 80}}}},
+		Subsets:    []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "fd::1"}}, Ports: []corev1.EndpointPort{{Name: "http", Port: 80}}}}, //nolint:staticcheck // as above
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -71,8 +71,10 @@ func TestClustersetName(t *testing.T) {
 			return err
 		}
 		for range 20 {
-			if pod, err := caller.Get(ctx); err != nil || pod != "native-a" {
-				return fmt.Errorf("%s answers (%v)", pod, err)
+			if pod, err := caller.Get(ctx); err != nil {
+				return err
+			} else if pod != "native-a" {
+				return fmt.Errorf("%s answers", pod)
 			}
 		}
 		return nil

@@ -2,6 +2,7 @@ package servicesync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -111,7 +112,10 @@ func expectGone(t testing.TB, c *cluster.Cluster, ns, service string) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is there: %v", err)
+		if err != nil {
+			return err
+		}
+		return errors.New("it is there")
 	})
 }
 
