@@ -184,6 +184,39 @@ func TestCheckBesideServers(t *testing.T) {
 	}
 }
 
+// deleting is a store in which a running server deletes the blobs of an old snapshot, one after
+// each listing, without its manifest, which went first.
+type deleting struct {
+	*shaped
+	left []string
+}
+
+func (d *deleting) ListBlobs(ctx context.Context, prefix string) ([]string, error) {
+	names, err := d.shaped.ListBlobs(ctx, prefix)
+	if len(d.left) > 0 {
+		err = errors.Join(err, d.DeleteBlob(ctx, d.left[0]))
+		d.left = d.left[1:]
+	}
+	return names, err
+}
+
+// TestSnapshotIsBeingDeleted: the blobs of a snapshot that a running server is deleting are not
+// reported as left over.
+func TestSnapshotIsBeingDeleted(t *testing.T) {
+	b := newBench(t)
+	d := &deleting{shaped: b.store}
+	for i := range 5 {
+		name := fmt.Sprintf("snapshot/%020d/%064d", 0, i)
+		b.putBlob(name, []byte("part"))
+		d.left = append(d.left, name)
+	}
+	b.batch(7, put("k", "v"))
+	b.snapshot(1)
+	if report := check(t, d, fsck.Options{}); report.Errors+report.Warnings > 0 || len(report.Snapshots) != 1 {
+		t.Errorf("while a snapshot is deleted:\n%s", text(t, report))
+	}
+}
+
 // TestLateRecord: a record whose anchor is too far back is void, and no more.
 func TestLateRecord(t *testing.T) {
 	b := newBench(t)

