@@ -201,7 +201,7 @@ var rules = []rule{
 	{"internal/region/agent/site", "works for the service clusters of one region; knows no claim",
 		[]string{"api/region/v1alpha1", "internal/backoff", "internal/region/agent/offering", "internal/region/agent/projection", "internal/region/agent/status", "internal/region/agent/views", "internal/region/cluster", "internal/region/local", "internal/region/namespace"},
 		[]string{apimachinery, clientGo, "golang.org/x/sync/..."}},
-	{"internal/region/agent/status", "writes statuses, and finds nothing out", []string{"api/region/v1alpha1", "internal/region/local"}, []string{apimachinery}},
+	{"internal/region/agent/status", "writes statuses and Events, and finds nothing out", []string{"api/region/v1alpha1", "internal/region/local"}, []string{kubeAPI, apimachinery}},
 	{"internal/region/agent/views", "watches, and decides nothing", []string{"api/region/v1alpha1", "internal/region/agent/projection", "internal/region/local", "internal/region/stored"},
 		[]string{kubeAPI, apimachinery, clientGo, "golang.org/x/sync/..."}},
 	{"internal/region/catalog", "what crosses to a service cluster and back; reads and writes nothing", []string{"api/region/v1alpha1"}, []string{apimachinery}},

@@ -16,10 +16,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/xbernetes/xbernetes/api/region/client"
+	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/backoff"
 	"github.com/xbernetes/xbernetes/internal/leader"
 	"github.com/xbernetes/xbernetes/internal/region/agent/projection"
@@ -131,6 +136,9 @@ func lead(ctx context.Context, api *local.API, counts *metrics, leftovers *lefto
 	if err != nil {
 		return fmt.Errorf("ask who this agent is: %w", err)
 	}
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	defer events.Shutdown()
+	api = withEvents(api, events)
 	t := &term{
 		api: api, log: log, counts: counts, self: review.Status.UserInfo.Username,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[stored.Key](between.First, between.Last)),
@@ -164,6 +172,16 @@ func lead(ctx context.Context, api *local.API, counts *metrics, leftovers *lefto
 		}
 	}
 	return g.Wait()
+}
+
+// withEvents returns the same API, with a recorder of Events.
+func withEvents(api *local.API, to record.EventBroadcaster) *local.API {
+	to.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: api.Kube.CoreV1().Events("")})
+	scheme := runtime.NewScheme()
+	utilruntime.Must(v1alpha1.AddToScheme(scheme)) // the kinds are compiled in
+	with := *api
+	with.Events = to.NewRecorder(scheme, corev1.EventSource{Component: leaseName})
+	return &with
 }
 
 // next works on one name; false: there are no more.

@@ -296,6 +296,13 @@ func (w *world) accounts() {
 		w.account(in, "initech", "True", "Ready")
 		w.account(in, "team-a", "True", "Ready")
 		w.account(in, "kube-system", "False", "NamespaceTaken")
+		w.comes("the Event of the account kube-system in "+in, func() string {
+			all, err := w.regions[in].api.Kube.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "reason=NamespaceTaken,type=Warning,involvedObject.name=kube-system"})
+			if err != nil || len(all.Items) != 1 {
+				return fmt.Sprintf("there are %v, %v", all, err)
+			}
+			return ""
+		})
 		w.comes("anna's rights in "+in, func() string { // the server's authorizer learns of them by a watch
 			if _, err := w.as(in, "anna").CoreV1().ConfigMaps("team-a").Create(ctx, config, metav1.CreateOptions{}); err != nil {
 				return err.Error()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/xbernetes/xbernetes/api/region/v1alpha1"
 	"github.com/xbernetes/xbernetes/internal/region/kube"
@@ -39,6 +40,8 @@ type API struct {
 	ServiceClusters *Client[*v1alpha1.ServiceCluster, *v1alpha1.ServiceClusterList]
 	Assignments     *Client[*v1alpha1.ServiceClusterAssignment, *v1alpha1.ServiceClusterAssignmentList]
 	Regions         *Client[*v1alpha1.Region, *v1alpha1.RegionList]
+	// Events takes Events about the region's own kinds; nil: nobody is told.
+	Events record.EventRecorder
 	// Dynamic is for the kinds of the catalog and their definitions.
 	Dynamic dynamic.Interface
 

@@ -1,10 +1,11 @@
 // Package status writes what became of the objects of one region into their statuses, where it has
-// changed. It finds nothing out by itself.
+// changed, and into Events. It finds nothing out by itself.
 package status
 
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,10 +35,11 @@ func Account(ctx context.Context, api *local.API, have *v1alpha1.Account, status
 	if equality.Semantic.DeepEqual(have.Status, status) {
 		return nil
 	}
+	before := have.Status.Conditions
 	have = have.DeepCopy()
 	have.Status = status
 	_, err := api.Accounts.UpdateStatus(ctx, have, metav1.UpdateOptions{})
-	return err
+	return told(api, have, before, status.Conditions, err)
 }
 
 // ServiceCluster writes a service cluster's status if it is another than before.
@@ -45,10 +47,11 @@ func ServiceCluster(ctx context.Context, api *local.API, have *v1alpha1.ServiceC
 	if equality.Semantic.DeepEqual(have.Status, status) {
 		return nil
 	}
+	before := have.Status.Conditions
 	have = have.DeepCopy()
 	have.Status = status
 	_, err := api.ServiceClusters.UpdateStatus(ctx, have, metav1.UpdateOptions{})
-	return err
+	return told(api, have, before, status.Conditions, err)
 }
 
 // Assignment writes an assignment's status if it is another than before.
@@ -56,10 +59,11 @@ func Assignment(ctx context.Context, api *local.API, have *v1alpha1.ServiceClust
 	if equality.Semantic.DeepEqual(have.Status, status) {
 		return nil
 	}
+	before := have.Status.Conditions
 	have = have.DeepCopy()
 	have.Status = status
 	_, err := api.Assignments.UpdateStatus(ctx, have, metav1.UpdateOptions{})
-	return err
+	return told(api, have, before, status.Conditions, err)
 }
 
 // Entry writes an entry's status if it is another than before.
@@ -67,8 +71,24 @@ func Entry(ctx context.Context, api *local.API, have *v1alpha1.CatalogEntry, sta
 	if equality.Semantic.DeepEqual(have.Status, status) {
 		return nil
 	}
+	before := have.Status.Conditions
 	have = have.DeepCopy()
 	have.Status = status
 	_, err := api.Entries(have.Namespace).UpdateStatus(ctx, have, metav1.UpdateOptions{})
-	return err
+	return told(api, have, before, status.Conditions, err)
+}
+
+// told writes an Event if the condition Ready has another status or reason than before, and returns
+// err, which is why the status could not be written. Events are for people: they can be lost.
+func told(api *local.API, of local.Object, before, now []metav1.Condition, err error) error {
+	old, is := meta.FindStatusCondition(before, v1alpha1.ConditionReady), meta.FindStatusCondition(now, v1alpha1.ConditionReady)
+	if err != nil || api.Events == nil || is == nil || old != nil && old.Status == is.Status && old.Reason == is.Reason {
+		return err
+	}
+	kind := corev1.EventTypeWarning
+	if is.Status == metav1.ConditionTrue || is.Reason == Removing {
+		kind = corev1.EventTypeNormal
+	}
+	api.Events.Event(of, kind, is.Reason, is.Message)
+	return nil
 }
