@@ -362,6 +362,12 @@ func TestNamesAreServedAsObjects(t *testing.T) {
 	f.gets("/openapi/v3/apis/region.xbernetes.io/v1alpha1", 200, "io.xbernetes.region.v1alpha1.AccountList", "Authorization: Bearer other", "Accept: application/json")
 }
 
+func TestNamesAreNotServedAsProtobuf(t *testing.T) {
+	f := start(t)
+	f.gets(group+"/serviceclusters", 406, "NotAcceptable", caller, "Accept: application/vnd.kubernetes.protobuf")
+	f.gets(group+"/serviceclusters", 200, "tokyo", caller, "Accept: application/json")
+}
+
 func TestWhatIsNotServedIsRefused(t *testing.T) {
 	f := start(t)
 	for _, test := range []struct {
