@@ -2,6 +2,7 @@ package regions
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,11 @@ var directions = []string{"upstream", "downstream"}
 // newLink leads to the target, with a delay each way, until the test ends.
 func newLink(t *testing.T, target string, delay time.Duration) *link {
 	t.Helper()
-	l := &link{addr: network.FreeAddr("127.0.0.1"), delay: delay}
+	host, _, err := net.SplitHostPort(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{addr: network.FreeAddr(host), delay: delay} // the server has a certificate for its host
 	l.proxy = toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "link", l.addr, target)
 	if err := l.proxy.Start(); err != nil {
 		t.Fatal(err)

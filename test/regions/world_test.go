@@ -61,6 +61,7 @@ type world struct {
 	homes    map[string]string           // of the service clusters: region
 	links    map[string]map[string]*link // by continent and region
 	agents   map[string]*process.Process // by region, with a number behind it
+	hosts    int                         // how many were given out
 }
 
 func newWorld(t *testing.T) *world {
@@ -105,6 +106,13 @@ func (w *world) path(parts ...string) string {
 	return file
 }
 
+// host is an address of this machine's loopback that no other server has. Connections come from
+// 127.0.0.1: so no connection can have the port of a server while that is dead.
+func (w *world) host() string {
+	w.hosts++
+	return fmt.Sprintf("127.0.0.%d", 10+w.hosts)
+}
+
 func (w *world) start(name string, argv ...string) *process.Process {
 	w.Helper()
 	return process.Spawn(w.T, nil, name, nil, argv...)
@@ -112,7 +120,7 @@ func (w *world) start(name string, argv ...string) *process.Process {
 
 func (w *world) xbServer(name string) *server {
 	data := w.path(name, "data")
-	s := &server{name: name, kubeconfig: filepath.Join(data, "kubeconfig"), host: network.FreeAddr("127.0.0.1")}
+	s := &server{name: name, kubeconfig: filepath.Join(data, "kubeconfig"), host: network.FreeAddr(w.host())}
 	s.argv = []string{w.xb, "server", "--journal", "file://" + w.path(name, "journal"), "--data-dir", data, "--listen", s.host,
 		"--authentication-config", w.issuer.config}
 	s.Process = w.start(name, s.argv...)
@@ -120,7 +128,8 @@ func (w *world) xbServer(name string) *server {
 }
 
 func (w *world) stockServer(name string) *server {
-	s := &server{name: name, kubeconfig: w.path(name, "kubeconfig"), host: network.FreeAddr("127.0.0.1"), store: xbetcd.Start(w, nil, "file://"+w.path(name, "journal"))}
+	s := &server{name: name, kubeconfig: w.path(name, "kubeconfig"), host: network.FreeAddr(w.host()),
+		store: xbetcd.Start(w, nil, "file://"+w.path(name, "journal"), "--listen", network.FreeAddr(w.host()))}
 	host, port, _ := strings.Cut(s.host, ":")
 	const token = "the-administrators-token"
 	signer, tokens, certs := w.path(name, "signer.key"), w.path(name, "tokens.csv"), w.path(name, "certs", "apiserver.crt")
