@@ -40,6 +40,7 @@ var suites = []suite{
 		return nil, etcdapi.Costs(ctx, cfg, os.Stdout)
 	}},
 	{"fan-out", etcdapi.FanOut},
+	{"large", etcdapi.Large},
 	{"transactions", kubeapi.Transactions},
 	{"start", kubeapi.StartUp},
 	{"servicesync", servicesync.Propagation},

@@ -3,6 +3,7 @@ package mvcc
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"testing"
 )
 
@@ -154,4 +155,30 @@ func BenchmarkWire(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkMemory is what a million keys with 1 KiB each take on the heap, beside the values
+// themselves. With -memprofile it says what takes it.
+func BenchmarkMemory(b *testing.B) {
+	const n, size = 1_000_000, 1 << 10
+	text := make([]byte, size)
+	for range b.N {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		s, batch := New(), &Batch{Writer: 1}
+		for i := range n {
+			batch.Requests = append(batch.Requests, Request{Kind: Txn, Then: []Op{{Kind: OpPut, Range: KeyRange{Key: benchKey(i)}, Value: bytes.Clone(text)}}})
+			if len(batch.Requests) == 1000 {
+				batch.Number++
+				s.Apply(s.Slot()+1, batch, false)
+				batch.Requests = nil
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/key")
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n-size, "overhead-B/key")
+		runtime.KeepAlive(s)
+	}
 }
