@@ -37,13 +37,21 @@ func (f *dumpFlags) register(cmd *cobra.Command) {
 	usage.OneOf(cmd, "output", "text", "json")
 }
 
+// format reads -o.
+func (f *dumpFlags) format() error {
+	if f.opts.Format = fsck.Format(f.output); f.opts.Format != fsck.Text && f.opts.Format != fsck.JSON {
+		return fmt.Errorf("-o is %q; want text or json", f.output)
+	}
+	return nil
+}
+
 func (f *dumpFlags) run(cmd *cobra.Command, logs *usage.Log, prepare func(journal.Store) error) error {
 	log, err := logs.Logger(cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	if f.opts.Format = fsck.Format(f.output); f.opts.Format != fsck.Text && f.opts.Format != fsck.JSON {
-		return fmt.Errorf("-o is %q; want text or json", f.output)
+	if err := f.format(); err != nil {
+		return err
 	}
 	store, err := openReadOnly(cmd.Context(), f.url, log)
 	if err != nil {
@@ -65,8 +73,8 @@ func (f *dumpFlags) run(cmd *cobra.Command, logs *usage.Log, prepare func(journa
 }
 
 func (f *dumpFlags) salvage(cmd *cobra.Command) error {
-	if f.opts.Format = fsck.Format(f.output); f.opts.Format != fsck.Text && f.opts.Format != fsck.JSON {
-		return fmt.Errorf("-o is %q; want text or json", f.output)
+	if err := f.format(); err != nil {
+		return err
 	}
 	d, u, err := parseJournalURL(f.url)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"io"
 	"math"
 	"slices"
 	"sync"
@@ -74,39 +73,21 @@ const keepAlives = 256
 // are answered are proposed together, and share a record. If each had to wait for the one
 // before, a client with many leases would lose them at a distant journal.
 func (s *service) keepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
-	asked, ended := make(chan mvcc.LeaseID, keepAlives), make(chan error, 1)
+	asked, ended := make(chan *pb.LeaseKeepAliveRequest, keepAlives), make(chan error, 1)
 	go func() {
 		defer close(asked)
-		ended <- receiveKeepAlives(stream, asked)
+		ended <- receive(stream, asked)
 	}()
-	for id := range asked {
-		ids := []mvcc.LeaseID{id}
+	for first := range asked {
+		ids := []mvcc.LeaseID{mvcc.LeaseID(first.ID)}
 		for len(asked) > 0 {
-			ids = append(ids, <-asked)
+			ids = append(ids, mvcc.LeaseID((<-asked).ID))
 		}
 		if err := s.renewAll(stream, ids); err != nil {
 			return err
 		}
 	}
 	return <-ended
-}
-
-// receiveKeepAlives passes requests on until the stream ends.
-func receiveKeepAlives(stream pb.Lease_LeaseKeepAliveServer, asked chan<- mvcc.LeaseID) error {
-	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		select {
-		case asked <- mvcc.LeaseID(r.ID):
-		case <-stream.Context().Done():
-			return stream.Context().Err()
-		}
-	}
 }
 
 // renewAll renews leases together, each of them once, and answers in order.

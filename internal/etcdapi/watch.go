@@ -9,6 +9,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 
 	"github.com/xbernetes/xbernetes/internal/etcdapi/wire"
 	"github.com/xbernetes/xbernetes/internal/mvcc"
@@ -71,7 +72,8 @@ func (s *service) Watch(stream pb.Watch_WatchServer) error {
 	return ws.run(requests, received)
 }
 
-func receive(stream pb.Watch_WatchServer, requests chan<- *pb.WatchRequest) error {
+// receive passes a stream's requests on until the stream ends.
+func receive[Q, A any](stream grpc.BidiStreamingServer[Q, A], requests chan<- *Q) error {
 	for {
 		r, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

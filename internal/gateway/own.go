@@ -14,6 +14,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/xbernetes/xbernetes/api/aggregation/v1alpha1"
+	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 	"github.com/xbernetes/xbernetes/internal/gateway/discovery"
 )
 
@@ -102,16 +103,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 // refuse answers with a Kubernetes Status.
 func refuse(w http.ResponseWriter, r *http.Request, code int, message string) {
 	status := &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(code), Message: message, Reason: reasons[code],
+		Status: metav1.StatusFailure, Code: int32(code), Message: message, Reason: backend.StatusReason(code),
 	}}
 	discovery.WriteStatus(w, r, status)
-}
-
-var reasons = map[int]metav1.StatusReason{
-	http.StatusBadRequest:          metav1.StatusReasonBadRequest,
-	http.StatusUnauthorized:        metav1.StatusReasonUnauthorized,
-	http.StatusNotFound:            metav1.StatusReasonNotFound,
-	http.StatusForbidden:           metav1.StatusReasonForbidden,
-	http.StatusInternalServerError: metav1.StatusReasonInternalError,
-	http.StatusServiceUnavailable:  metav1.StatusReasonServiceUnavailable,
 }

@@ -124,11 +124,7 @@ func checkName(kind Kind, name string) error {
 
 // Create gives the name its owner in all regions, and returns once all of them have it.
 func (r *Region) Create(ctx context.Context, kind Kind, name string, o Options) (Owned, error) {
-	op, err := r.prepare(ctx, kind, name, o)
-	if err != nil {
-		return Owned{}, err
-	}
-	begun, err := r.begun(ctx, op, o)
+	op, begun, err := r.prepare(ctx, kind, name, o)
 	if err != nil {
 		return Owned{}, err
 	}
@@ -162,11 +158,7 @@ func (r *Region) Create(ctx context.Context, kind Kind, name string, o Options) 
 // has it. An account or service cluster with assignments is not deleted: ErrInUse.
 func (r *Region) Delete(ctx context.Context, kind Kind, name string, o Options) (Owned, error) {
 	o.Spec = Spec{}
-	op, err := r.prepare(ctx, kind, name, o)
-	if err != nil {
-		return Owned{}, err
-	}
-	begun, err := r.begun(ctx, op, o)
+	op, begun, err := r.prepare(ctx, kind, name, o)
 	if err != nil {
 		return Owned{}, err
 	}
@@ -185,41 +177,35 @@ func (r *Region) Delete(ctx context.Context, kind Kind, name string, o Options) 
 	return Owned{Kind: kind, Name: name, Region: string(end.TargetHome), Operation: end.Target.String()}, nil
 }
 
-// prepare checks what can be checked before there is an operation.
-func (r *Region) prepare(ctx context.Context, kind Kind, name string, o Options) (op stored.Operation, err error) {
+// prepare checks what can be checked before there is an operation. begun says whether the
+// operation that is asked for has a record: what must be so before it is carried out was found
+// to be so then; it may have been carried out since, and other names made.
+func (r *Region) prepare(ctx context.Context, kind Kind, name string, o Options) (op stored.Operation, begun bool, err error) {
 	op.Key = stored.Key{Kind: string(kind), Name: name}
 	if err := checkName(kind, name); err != nil {
-		return op, err
+		return op, false, err
 	}
 	if op.Payload, err = payloadOf(kind, o.Spec); err != nil {
-		return op, invalid{fmt.Errorf("%s %s: %w", kind, name, err)}
+		return op, false, invalid{fmt.Errorf("%s %s: %w", kind, name, err)}
 	}
-	if err := r.agree(ctx); err != nil {
-		return op, err
+	if err := r.agree(ctx); err != nil || o.DryRun {
+		return op, false, err
 	}
-	if o.DryRun {
-		return op, nil
-	}
-	if o.Operation == "" {
+	again := o.Operation != ""
+	if !again {
 		if o.Operation, err = r.NewOperation(ctx); err != nil {
-			return op, err
+			return op, false, err
 		}
 	}
 	if op.ID, err = stored.ParseOpID(o.Operation); err != nil {
-		return op, invalid{err}
+		return op, false, invalid{err}
 	}
 	r.progress(fmt.Sprintf("operation %s: %s %s, from region %s", o.Operation, kind, name, r.name))
-	return op, nil
-}
-
-// begun says whether the operation that is asked for has a record. What must be so before it is
-// carried out was found to be so then; it may have been carried out since, and other names made.
-func (r *Region) begun(ctx context.Context, op stored.Operation, o Options) (bool, error) {
-	if o.Operation == "" || o.DryRun {
-		return false, nil
+	if !again {
+		return op, false, nil
 	}
 	found, err := r.read(ctx, stored.ReadOf(r.layout.Log(r.name), stored.KindOperation, op.ID.String()))
-	return found != nil, err
+	return op, found != nil, err
 }
 
 // unused returns an error that names the first assignment of an account or service cluster.

@@ -58,6 +58,15 @@ var statusReasons = map[int]metav1.StatusReason{
 	http.StatusGatewayTimeout:     metav1.StatusReasonTimeout,
 }
 
+// StatusReason is Kubernetes' reason for a status code with which a front itself answers;
+// metav1.StatusReasonUnknown, which is empty, if it has none.
+func StatusReason(code int) metav1.StatusReason {
+	if code == http.StatusInternalServerError {
+		return metav1.StatusReasonInternalError
+	}
+	return statusReasons[code]
+}
+
 // status returns the fault as a Status of Kubernetes that names the server.
 func (f fault) status(server string) *apierrors.StatusError {
 	reason, ok := statusReasons[f.code]

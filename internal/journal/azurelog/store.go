@@ -111,11 +111,7 @@ func (s *store) Exists(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := s.timeout.Limit(ctx, 0)
 	defer cancel()
 	_, err := s.blob(name).GetProperties(ctx, nil)
-	err = s.absent(ctx, err)
-	if errors.Is(err, bucket.ErrAbsent) {
-		return false, nil
-	}
-	return err == nil, err
+	return bucket.There(s.absent(ctx, err))
 }
 
 // Remove implements bucket.Store, by one Delete Blob.
@@ -123,10 +119,7 @@ func (s *store) Remove(ctx context.Context, name string) error {
 	ctx, cancel := s.timeout.Limit(ctx, 0)
 	defer cancel()
 	_, err := s.blob(name).Delete(ctx, nil)
-	if err := s.absent(ctx, err); !errors.Is(err, bucket.ErrAbsent) {
-		return err
-	}
-	return nil
+	return bucket.Gone(s.absent(ctx, err))
 }
 
 // List implements bucket.Store, by one List Blobs. It lists from the first name on.

@@ -133,11 +133,7 @@ func (s *store) Exists(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := s.timeout.Limit(ctx, 0)
 	defer cancel()
 	_, err := s.objects.Get(s.cfg.Bucket, s.cfg.Prefix.Key(name)).Fields("generation").Context(ctx).Do()
-	err = s.absent(ctx, err)
-	if errors.Is(err, bucket.ErrAbsent) {
-		return false, nil
-	}
-	return err == nil, err
+	return bucket.There(s.absent(ctx, err))
 }
 
 // Remove implements bucket.Store, by one request.
@@ -145,10 +141,7 @@ func (s *store) Remove(ctx context.Context, name string) error {
 	ctx, cancel := s.timeout.Limit(ctx, 0)
 	defer cancel()
 	err := s.objects.Delete(s.cfg.Bucket, s.cfg.Prefix.Key(name)).Context(ctx).Do()
-	if err := s.absent(ctx, err); !errors.Is(err, bucket.ErrAbsent) {
-		return err
-	}
-	return nil
+	return bucket.Gone(s.absent(ctx, err))
 }
 
 // List implements bucket.Store, by one request.

@@ -1,7 +1,6 @@
 package facade
 
 import (
-	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/xbernetes/xbernetes/api/region/client"
+	"github.com/xbernetes/xbernetes/internal/gateway/backend"
 )
 
 // refuse answers with a Status.
@@ -20,19 +20,8 @@ func (f *Facade) refuse(w http.ResponseWriter, r *http.Request, code int32, mess
 // status is an error with which the facade answers.
 func status(code int32, message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: code, Reason: cmp.Or(reasons[code], metav1.StatusReasonUnknown), Message: shorten(message),
+		Status: metav1.StatusFailure, Code: code, Reason: backend.StatusReason(int(code)), Message: shorten(message),
 	}}
-}
-
-var reasons = map[int32]metav1.StatusReason{
-	http.StatusBadRequest:          metav1.StatusReasonBadRequest,
-	http.StatusUnauthorized:        metav1.StatusReasonUnauthorized,
-	http.StatusForbidden:           metav1.StatusReasonForbidden,
-	http.StatusNotFound:            metav1.StatusReasonNotFound,
-	http.StatusConflict:            metav1.StatusReasonConflict,
-	http.StatusInternalServerError: metav1.StatusReasonInternalError,
-	http.StatusServiceUnavailable:  metav1.StatusReasonServiceUnavailable,
-	http.StatusGatewayTimeout:      metav1.StatusReasonTimeout,
 }
 
 // statusOf is the Status for an error of the library. Of what a region has said, it keeps

@@ -70,6 +70,22 @@ func Passing(err error) bool {
 	return errors.As(err, &f) && f.passing
 }
 
+// There says whether an object is there, by the error of a request about it.
+func There(err error) (bool, error) {
+	if errors.Is(err, ErrAbsent) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Gone is the error of a request to remove an object: none, if it was not there.
+func Gone(err error) error {
+	if errors.Is(err, ErrAbsent) {
+		return nil
+	}
+	return err
+}
+
 // Ended says why ctx is over: the request took too long, the bucket was closed,
 // or else the error of ctx.
 func Ended(ctx context.Context) error {

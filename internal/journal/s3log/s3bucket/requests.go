@@ -79,12 +79,10 @@ func (s *Store) Exists(ctx context.Context, name string) (bool, error) {
 	switch err := s.answered(ctx, name, err); {
 	case err == nil:
 		return true, out.Body.Close()
-	case errors.Is(err, bucket.ErrAbsent):
-		return false, nil
 	case statusOf(err) == http.StatusRequestedRangeNotSatisfiable:
 		return true, nil // it is there, and empty
 	default:
-		return false, err
+		return bucket.There(err)
 	}
 }
 
@@ -96,10 +94,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 		Bucket: &s.cfg.Bucket,
 		Key:    aws.String(s.prefix.Key(name)),
 	})
-	if err := s.answered(ctx, name, err); !errors.Is(err, bucket.ErrAbsent) {
-		return err
-	}
-	return nil
+	return bucket.Gone(s.answered(ctx, name, err))
 }
 
 // List implements bucket.Store, by one LIST.
