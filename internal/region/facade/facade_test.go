@@ -366,6 +366,7 @@ func TestNamesAreNotServedAsProtobuf(t *testing.T) {
 	f := start(t)
 	f.gets(group+"/serviceclusters", 406, "NotAcceptable", caller, "Accept: application/vnd.kubernetes.protobuf")
 	f.gets(group+"/serviceclusters", 200, "tokyo", caller, "Accept: application/json")
+	f.gets(group+"/serviceclusters", 200, `"name":"tokyo"`, caller, "Accept: application/vnd.kubernetes.protobuf,application/json")
 }
 
 func TestWhatIsNotServedIsRefused(t *testing.T) {

@@ -70,6 +70,7 @@ func New(regions *client.Regions) (http.Handler, error) {
 	}
 	codecs := serializer.NewCodecFactory(scheme)
 	config := genericserver.NewConfig(codecs)
+	config.Serializer = text{codecs}
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.LoopbackClientConfig = &clientrest.Config{} // nothing here calls the server itself
 	config.ExternalAddress = "localhost:443"
@@ -91,6 +92,7 @@ func New(regions *client.Regions) (http.Handler, error) {
 		return nil, fmt.Errorf("make the server of %s: %w", v1alpha1.GroupName, err)
 	}
 	group := genericserver.NewDefaultAPIGroupInfo(v1alpha1.GroupName, scheme, runtime.NewParameterCodec(scheme), codecs)
+	group.NegotiatedSerializer = text{codecs}
 	bounds := bounds{door.NewShares(lists), door.NewShares(watches)}
 	served := map[string]rest.Storage{}
 	for _, k := range kinds() {
@@ -102,6 +104,15 @@ func New(regions *client.Regions) (http.Handler, error) {
 	}
 	server.PrepareRun() // it installs OpenAPI
 	return server.Handler, nil
+}
+
+// text serves JSON and YAML. The kinds have no protobuf form, so a client that takes several
+// forms must not be given that one.
+type text struct{ serializer.CodecFactory }
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (t text) SupportedMediaTypes() []runtime.SerializerInfo {
+	return slices.DeleteFunc(slices.Clone(t.CodecFactory.SupportedMediaTypes()), func(i runtime.SerializerInfo) bool { return !i.EncodesAsText })
 }
 
 // clientScheme returns a scheme that knows the group as clients do.
