@@ -23,7 +23,7 @@ func (a Account) Env() []string {
 
 // A Store is an object store with one bucket.
 type Store struct {
-	Dir      string // what it keeps; made if it is not there
+	Dir      string // what it keeps: each object in objects/BUCKET/NAME; made if it is not there
 	Listen   string // HOST:PORT
 	Bucket   string
 	Remote   bool      // Listen is not on loopback
@@ -44,7 +44,7 @@ func (s Store) Argv(xb string) ([]string, error) {
 	if err := os.WriteFile(file, accounts, 0o600); err != nil {
 		return nil, err
 	}
-	argv := []string{xb, "dev", "store", "--dir", filepath.Join(s.Dir, "objects"), "--listen", s.Listen, "--bucket", s.Bucket, "--accounts", file}
+	argv := []string{xb, "dev", "store", "--dir", s.Dir, "--listen", s.Listen, "--bucket", s.Bucket, "--accounts", file}
 	if s.Remote {
 		argv = append(argv, "--allow-remote")
 	}
