@@ -48,6 +48,7 @@ var suites = []suite{
 	{"original", servicesync.BesideOriginal},
 	{"gateway", gateway.Overhead},
 	{"regions", regions.Overhead},
+	{"names", regions.Names},
 }
 
 func main() {

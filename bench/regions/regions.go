@@ -1,5 +1,5 @@
-// Package regions measures what the facade of regions adds to a region's API. It never
-// measures how names come to have one owner.
+// Package regions measures how long a name takes to have its owner in all regions, and what the
+// facade of regions adds to a region's API. It never measures the agents.
 package regions
 
 import (
@@ -14,13 +14,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/xbernetes/xbernetes/bench/front"
 	"github.com/xbernetes/xbernetes/bench/kubeserver"
 	"github.com/xbernetes/xbernetes/bench/measure"
-	"github.com/xbernetes/xbernetes/test/lab/network"
-	"github.com/xbernetes/xbernetes/test/lab/process"
 )
 
 // Overhead measures what the facade of regions adds to a region's API: the same get directly,
@@ -76,32 +73,18 @@ func startFacade(ctx context.Context, cfg measure.Config, dir string, c *kubeser
 	if err != nil {
 		return nil, err
 	}
-	address, own := network.FreeAddr("127.0.0.1"), filepath.Join(dir, "facade")
-	p, err := measure.Launch(dir, "facade", nil, cfg.XB, "region", "serve", "--regions", list, "--listen", address, "--data-dir", own)
+	through, err := serve(ctx, cfg, dir, list, token)
 	if err != nil {
 		return nil, err
 	}
-	through := front.Front{Name: "/regions/eu", Base: "https://" + address + "/regions/eu", Servers: []*process.Process{p}, Close: func() { measure.End(p) }}
-	err = measure.WaitFor(ctx, "the facade", func(ctx context.Context) error {
-		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(own, "kubeconfig"))
-		if err != nil {
-			return err
-		}
-		config.BearerToken = token
-		if through.Client == nil {
-			if through.Client, err = rest.HTTPClientFor(config); err != nil {
-				return err
-			}
-		}
-		_, err = through.Get(ctx, "/version")
-		return err
-	})
-	if err != nil {
+	facade := through.Base
+	through.Name, through.Base = "/regions/eu", facade+"/regions/eu"
+	if _, err := through.Get(ctx, "/version"); err != nil {
 		through.Close()
 		return nil, err
 	}
 	routed := through
-	routed.Name, routed.Base = "/serviceclusters/tokyo", "https://"+address+"/serviceclusters/tokyo"
+	routed.Name, routed.Base = "/serviceclusters/tokyo", facade+"/serviceclusters/tokyo"
 	return []front.Front{{Name: "direct", Base: c.Config.Host, Client: client, Servers: c.Servers}, through, routed}, nil
 }
 
