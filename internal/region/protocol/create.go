@@ -38,7 +38,7 @@ func newer(s, want stored.Stake) bool {
 }
 
 // insert writes a claim wherever there is none, and returns what there is everywhere.
-func (p *Pass) insert(want stored.Claim, members []stored.Member) ([]claim, error) {
+func (p *places) insert(want stored.Claim, members []stored.Member) ([]claim, error) {
 	var writes []stored.Request
 	for _, m := range members {
 		writes = append(writes, stored.InsertOf(m.Region.Place(), want))
