@@ -155,6 +155,7 @@ func TestTransactionRefuses(t *testing.T) {
 		"no object":            {[]v1alpha1.Operation{good, {Verb: v1alpha1.Create}}, metav1.StatusReasonBadRequest, "create takes an object"},
 		"a transaction": {[]v1alpha1.Operation{good, client.Create(&v1alpha1.Transaction{TypeMeta: metav1.TypeMeta{APIVersion: "transaction.xbernetes.io/v1alpha1", Kind: "Transaction"}, ObjectMeta: metav1.ObjectMeta{Name: "x"}})},
 			metav1.StatusReasonBadRequest, "a transaction cannot be part of another"},
+		"empty preconditions":             {[]v1alpha1.Operation{good, client.Unchanged("v1", "ConfigMap", ns, "good", "")}, metav1.StatusReasonBadRequest, "the preconditions name neither a uid nor a resourceVersion"},
 		"what expires":                    {[]v1alpha1.Operation{good, {Verb: v1alpha1.Create, Object: event}}, metav1.StatusReasonBadRequest, "what expires by itself cannot be part of a transaction"},
 		"a definition beside its objects": {[]v1alpha1.Operation{good, {Verb: v1alpha1.Create, Object: crd}, {Verb: v1alpha1.Create, Object: box}}, metav1.StatusReasonBadRequest, "the CustomResourceDefinition boxes.test.xbernetes.dev is part of the same transaction"},
 		"twice the same":                  {[]v1alpha1.Operation{good, good}, metav1.StatusReasonAlreadyExists, `spec.operations[1]`},

@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -98,6 +99,8 @@ func callOf(o v1alpha1.Operation, s subject, r resource) (call, error) {
 		return c, fmt.Errorf("subresource %q is not status", o.Subresource)
 	case o.Subresource != "" && o.Verb != v1alpha1.Update && o.Verb != v1alpha1.Patch && o.Verb != v1alpha1.Apply:
 		return c, fmt.Errorf("%s takes no subresource", o.Verb)
+	case o.Preconditions != nil && *o.Preconditions == (v1alpha1.Preconditions{}): // a script may have filled in nothing
+		return c, errors.New("the preconditions name neither a uid nor a resourceVersion")
 	}
 	name := s.name
 	if o.Verb == v1alpha1.Create {
