@@ -36,29 +36,11 @@ func TestMemory(t *testing.T) {
 	journaltest.Run(t, func(t *testing.T) journaltest.Fixture { return fixture(serve(t, memoryStore(t))) })
 }
 
-func TestGateway(t *testing.T) {
-	t.Parallel()
-	store, n := gateway(t), 0
-	journaltest.Run(t, func(t *testing.T) journaltest.Fixture {
-		n++
-		cfg := Config{Bucket: testBucket, Prefix: fmt.Sprint("suite/", n), Endpoint: store.Endpoint(), PathStyle: true}
-		return fixture(by(cfg, vendor))
-	})
-}
-
-// seeds are the seeds of the runs under random faults. A seed that failed once is
-// added.
-var seeds = []uint64{1, 2}
-
 func TestMemoryWithFaults(t *testing.T) {
-	for _, seed := range seeds {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
-			journaltest.Run(t, func(t *testing.T) journaltest.Fixture {
-				return fixture(serve(t, objecttest.NewFaults(memoryStore(t), objecttest.S3, objecttest.Sometimes(seed, 0.2, objecttest.S3))))
-			})
-		})
-	}
+	t.Parallel()
+	journaltest.Run(t, func(t *testing.T) journaltest.Fixture {
+		return fixture(serve(t, objecttest.NewFaults(memoryStore(t), objecttest.S3, objecttest.Sometimes(1, 0.2, objecttest.S3))))
+	})
 }
 
 func TestGatewayWithFaults(t *testing.T) {
