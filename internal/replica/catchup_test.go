@@ -1,3 +1,7 @@
+// The race detector would make this slow; TestHistories looks for races.
+
+//go:build !race
+
 package replica_test
 
 import (

@@ -335,7 +335,7 @@ func TestRefusals(t *testing.T) {
 		"null":       answer(200, "", "null"),
 		"500":        answer(500, "", ""),
 	} {
-		report, err := Run(t.Context(), serve(t, h), Options{})
+		report, err := Run(t.Context(), serve(t, h), Options{settle: time.Millisecond})
 		if err != nil || report.Conformant() || !slices.Contains(ids(report, Fail), "discovery.groups") {
 			t.Errorf("%s: %v; want a report in which discovery.groups fails", name, err)
 		}

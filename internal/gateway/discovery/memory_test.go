@@ -1,3 +1,7 @@
+// The race detector uses memory of its own.
+
+//go:build !race
+
 package discovery
 
 import (

@@ -1,3 +1,7 @@
+// The model has one thread: there is no race to find.
+
+//go:build !race
+
 package model_test
 
 import (
