@@ -36,14 +36,12 @@ type metrics struct {
 	underWay  *underWay
 }
 
-const namespace = "xbernetes_gateway"
-
-func newMetrics() *metrics {
+func newMetrics(namespace string) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
 	return &metrics{
-		requests: counter("requests_total", "Requests that have ended. An empty server is the gateway itself.", "server", "verb", "code"),
+		requests: counter("requests_total", "Requests that have ended. An empty server is this process itself.", "server", "verb", "code"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "request_duration_seconds", Help: "How long requests took, watches and streams apart.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},

@@ -5,6 +5,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -32,6 +33,8 @@ type Options struct {
 	Access *slog.Logger
 	// Metrics is where the metrics are registered; nil for nowhere.
 	Metrics prometheus.Registerer
+	// Namespace begins the metrics' names; empty stands for xbernetes_gateway.
+	Namespace string
 	// Tracer makes a span for each request that is sampled; nil for none.
 	Tracer trace.TracerProvider
 }
@@ -55,7 +58,7 @@ func New(opts Options) (*Control, error) {
 		return nil, err
 	}
 	opts.Limits = limits
-	c := &Control{opts: opts, metrics: newMetrics(), users: newUsers(limits), responder: backend.NewResponder(), targets: map[string]*target{}}
+	c := &Control{opts: opts, metrics: newMetrics(cmp.Or(opts.Namespace, "xbernetes_gateway")), users: newUsers(limits), responder: backend.NewResponder(), targets: map[string]*target{}}
 	if opts.Metrics != nil {
 		for _, m := range c.metrics.all() {
 			if err := opts.Metrics.Register(m); err != nil {

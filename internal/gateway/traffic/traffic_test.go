@@ -369,7 +369,7 @@ xbernetes_gateway_endpoint_healthy{endpoint="a:2",server="one"} 0
 # HELP xbernetes_gateway_failures_total Requests that a server did not answer, by reason.
 # TYPE xbernetes_gateway_failures_total counter
 xbernetes_gateway_failures_total{reason="Unreachable",server="one"} 1
-# HELP xbernetes_gateway_requests_total Requests that have ended. An empty server is the gateway itself.
+# HELP xbernetes_gateway_requests_total Requests that have ended. An empty server is this process itself.
 # TYPE xbernetes_gateway_requests_total counter
 xbernetes_gateway_requests_total{code="200",server="one",verb="get"} 1
 xbernetes_gateway_requests_total{code="200",server="one",verb="list"} 1

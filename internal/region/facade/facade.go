@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
@@ -34,6 +35,8 @@ type Config struct {
 	Limits traffic.Limits
 	// Access is the access log; nil for none.
 	Access *slog.Logger
+	// Metrics takes the metrics of requests; nil for none. Their label server is a region.
+	Metrics prometheus.Registerer
 	// Log is required.
 	Log *slog.Logger
 }
@@ -68,7 +71,7 @@ func New(cfg Config) (*Facade, error) {
 	if f.objects, err = objects.New(f.regions); err != nil {
 		return nil, err
 	}
-	if f.traffic, err = traffic.New(traffic.Options{Limits: cfg.Limits, Access: cfg.Access}); err != nil {
+	if f.traffic, err = traffic.New(traffic.Options{Limits: cfg.Limits, Access: cfg.Access, Metrics: cfg.Metrics, Namespace: "xb_region_facade"}); err != nil {
 		return nil, err
 	}
 	opts := backend.Options{Log: cfg.Log, Observe: f.traffic.Observe}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
 	"github.com/xbernetes/xbernetes/api/region/client"
@@ -137,6 +138,56 @@ func TestRequestsReachTheRegionThatIsNamed(t *testing.T) {
 	f.gets("/regions/nowhere/api", 404, "not configured", caller)
 	f.gets("/serviceclusters/osaka/api", 404, "there is none", caller)
 	f.gets("/healthz", 200, "ok")
+}
+
+// TestMetricsCountRequestsOfEachRegion: callers cannot make labels by the names, verbs or
+// paths that they ask for.
+func TestMetricsCountRequestsOfEachRegion(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	f := start(t, func(c *Config) { c.Metrics = registry })
+	f.gets("/regions/us/api/v1/namespaces", 200, "us", caller)
+	f.gets("/serviceclusters/tokyo/api/v1/namespaces/x", 200, "ap", caller)
+	for i := range 20 {
+		f.gets(fmt.Sprintf("/regions/nowhere-%d/api/v1/pods", i), 404, "not configured", caller)
+		f.gets(fmt.Sprintf("/serviceclusters/osaka-%d/api", i), 404, "there is none", caller)
+		f.ask(fmt.Sprintf("BREW%d", i), "/regions/us/api/v1/namespaces", caller)
+	}
+	count := map[string]float64{}
+	if !eventually(func() bool { // a request is counted once its answer has left
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(count)
+		for _, family := range families {
+			if family.GetName() != "xb_region_facade_requests_total" {
+				continue
+			}
+			for _, m := range family.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "server" {
+						count[l.GetValue()] += m.GetCounter().GetValue()
+					}
+				}
+			}
+			if n := len(family.GetMetric()); n > 6 {
+				t.Fatalf("%d series of %s", n, family.GetName())
+			}
+		}
+		return count["us"] == 21 && count["ap"] == 1 && count[""] == 40
+	}) {
+		t.Errorf("requests by region: %v; want 21 to us, 1 to ap, and 40 that lead nowhere", count)
+	}
+}
+
+// eventually says whether done becomes true while a test waits.
+func eventually(done func() bool) bool {
+	for end := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
 }
 
 func TestWithoutATokenNothingIsSaid(t *testing.T) {

@@ -9,15 +9,21 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/xbernetes/xbernetes/api/region/client"
 	"github.com/xbernetes/xbernetes/internal/gateway/traffic"
 	"github.com/xbernetes/xbernetes/internal/kubelog"
+	"github.com/xbernetes/xbernetes/internal/metrics"
 	"github.com/xbernetes/xbernetes/internal/region/facade"
 	"github.com/xbernetes/xbernetes/internal/usage"
 )
+
+// facadeListen is where xb region serve serves metrics.
+const facadeListen = "127.0.0.1:9792"
 
 // serveFlags are those of xb region serve.
 type serveFlags struct {
@@ -27,6 +33,8 @@ type serveFlags struct {
 	connections int
 	limits      traffic.Limits
 	accessLog   bool
+
+	metrics, token string // where to serve metrics, and the file with the token that they ask for
 }
 
 func (f *serveFlags) register(fs *pflag.FlagSet) {
@@ -41,6 +49,8 @@ func (f *serveFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.limits.UserStreams, "max-address-watches", 0, "watches and streams of one address at once; -1 for no limit (default 5000)")
 	fs.IntVar(&f.limits.ServerRequests, "max-region-requests", 0, "requests to one region under way at once, of one address as many as are free; -1 for no limit (default 1000)")
 	fs.IntVar(&f.limits.ServerStreams, "max-region-watches", 0, "watches and streams to one region at once, of one address as many as are free; -1 for no limit (default 20000)")
+	fs.StringVar(&f.metrics, "listen-metrics", facadeListen, "where to serve /metrics and /healthz over HTTP, HOST:PORT; empty is nowhere")
+	fs.StringVar(&f.token, "metrics-token", "", "file with the token that /metrics asks for, of whoever is not on this machine (or in this pod); without it, nobody else gets them")
 	fs.BoolVar(&f.accessLog, "access-log", false, "log each request at its end")
 }
 
@@ -90,17 +100,35 @@ func (f *serveFlags) run(cmd *cobra.Command, out io.Writer, log *slog.Logger) er
 		return err
 	}
 	defer certificate.Close()
-	cfg := facade.Config{Regions: regions, Listener: listener, Cert: certificate.Provider, MaxConnections: f.connections, Limits: f.limits, Log: log}
-	if f.accessLog {
-		cfg.Access = log
-	}
-	server, err := facade.New(cfg)
+	registry := metrics.NewRegistry()
+	server, err := f.facade(regions, listener, certificate, registry, log)
 	if err != nil {
 		return err
+	}
+	g, ctx := errgroup.WithContext(cmd.Context())
+	if f.metrics != "" {
+		lis, err := metrics.Listen(f.metrics, "listen-metrics", cmd.Flags().Changed("listen-metrics"), log)
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return metrics.Serve(ctx, lis, metrics.Handler(registry, f.token)) })
 	}
 	fmt.Fprintf(out, "Serving at https://%s.\n", listener.Addr())
 	if certificate.Kubeconfig != "" {
 		fmt.Fprintf(out, "In another terminal, with a token that the regions take:\n\n  kubectl --kubeconfig %s --token \"$TOKEN\" --server https://%s/regions/NAME get namespaces\n\n", certificate.Kubeconfig, listener.Addr())
 	}
-	return server.Run(cmd.Context())
+	g.Go(func() error { return server.Run(ctx) })
+	return g.Wait()
+}
+
+// facade returns what is to serve.
+func (f *serveFlags) facade(regions client.Config, listener net.Listener, certificate *facade.Certificate, registry prometheus.Registerer, log *slog.Logger) (*facade.Facade, error) {
+	cfg := facade.Config{
+		Regions: regions, Listener: listener, Cert: certificate.Provider, MaxConnections: f.connections, Limits: f.limits,
+		Metrics: registry, Log: log,
+	}
+	if f.accessLog {
+		cfg.Access = log
+	}
+	return facade.New(cfg)
 }
