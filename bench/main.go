@@ -49,6 +49,8 @@ var suites = []suite{
 	{"gateway", gateway.Overhead},
 	{"regions", regions.Overhead},
 	{"names", regions.Names},
+	{"accounts", regions.Accounts},
+	{"facade-memory", regions.FacadeMemory},
 }
 
 func main() {

@@ -61,7 +61,7 @@ func Names(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error
 }
 
 func names(ctx context.Context, cfg measure.Config, l layout) ([]*measure.Comparison, error) {
-	w, err := newWorld(ctx, cfg, l)
+	w, err := newWorld(ctx, cfg, l, regionCounts[len(regionCounts)-1])
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func send(ctx context.Context, f *front.Front, method, path string, body map[str
 		return err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if err == nil && resp.StatusCode >= 300 {
 		err = fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, answer)
 	}
@@ -184,7 +184,8 @@ type world struct {
 	closers []func()
 }
 
-func newWorld(ctx context.Context, cfg measure.Config, l layout) (w *world, err error) {
+// newWorld starts the servers of some regions, and of the central store.
+func newWorld(ctx context.Context, cfg measure.Config, l layout, regions int) (w *world, err error) {
 	w = &world{cfg: cfg, dir: filepath.Join(cfg.Dir, "names"), layout: l}
 	defer func() {
 		if err != nil {
@@ -198,7 +199,7 @@ func newWorld(ctx context.Context, cfg measure.Config, l layout) (w *world, err 
 	if err != nil {
 		return w, err
 	}
-	count := regionCounts[len(regionCounts)-1]
+	count := regions
 	if l.central {
 		count++
 	}
@@ -360,7 +361,7 @@ func serve(ctx context.Context, cfg measure.Config, dir, list, token string) (fr
 	if err := os.RemoveAll(own); err != nil {
 		return front.Front{}, err
 	}
-	p, err := measure.Launch(dir, "facade", nil, cfg.XB, "region", "serve", "--regions", list, "--listen", address, "--data-dir", own)
+	p, err := measure.Launch(dir, "facade", nil, cfg.XB, "region", "serve", "--regions", list, "--listen", address, "--data-dir", own, "--listen-metrics", "")
 	if err != nil {
 		return front.Front{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os/exec"
 	"regexp"
@@ -170,14 +171,20 @@ func (c *clients) counts() map[int]int {
 	return all
 }
 
-// kept says what a client was told that is not so; records are all operations of all regions. It
-// is "" if all is so.
-func (c *clients) kept(records map[string]operation) string {
+// kept says what a client was told that is not so; records are all operations of all regions,
+// and void those of a region that was removed, of which it may have lost some: an operation that
+// is Pending there was never decided. It is "" if all is so.
+func (c *clients) kept(records, void map[string]operation) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range c.told {
 		rec, ok := records[t.operation]
+		old, was := void[t.operation]
+		if was {
+			rec, ok = old, true
+		}
 		switch {
+		case t.code == 2 && was && rec.state == "Pending":
 		case t.code == 0 && (!ok || rec.state != "Done" || rec.key != t.key):
 			return fmt.Sprintf("a client was told that it is done, and it is not: %+v; the record is %+v", t, rec)
 		case t.code == 2 && ok && rec.state != "Aborted":
@@ -189,15 +196,22 @@ func (c *clients) kept(records map[string]operation) string {
 
 // balanced says which key had two owners at one time, by the records: all creates that were
 // carried out, but for one at most, are the targets of deletes that were. It is "" if none had.
-func balanced(records map[string]operation, owners map[string]claim) string {
-	deleted := map[string]bool{}
-	for _, rec := range records {
-		if rec.verb == "Delete" && rec.state == "Done" {
+// Of the void records of a region that was removed, those that had not ended were carried out or
+// taken back by others; nobody knows which.
+func balanced(records, void map[string]operation, owners map[string]claim) string {
+	all := maps.Clone(records)
+	maps.Copy(all, void)
+	deleted, open := map[string]bool{}, map[string]bool{}
+	for _, rec := range all {
+		switch {
+		case rec.verb == "Delete" && rec.state == "Done":
 			deleted[rec.target] = true
+		case rec.verb == "Delete" && rec.state != "Aborted":
+			open[rec.target] = true
 		}
 	}
-	for _, rec := range records {
-		if rec.verb != "Create" || rec.state != "Done" {
+	for _, rec := range all {
+		if rec.verb != "Create" || rec.state != "Done" || open[rec.id] {
 			continue
 		}
 		if owner := owners[rec.key].owner; (owner == rec.id) == deleted[rec.id] {

@@ -28,7 +28,7 @@ var (
 // TestFiveRegions: clients on three continents race for the same names, while they, the agents
 // and the servers are killed, regions lose sight of each other, and one is out for a while. No
 // name has two owners at any moment; what clients were told is so; the other regions answer while
-// one is out; and in the end nothing is half done, neither in the regions nor on the service
+// one is out; one is removed while its clients work, and joins again as new; and in the end nothing is half done, neither in the regions nor on the service
 // clusters.
 func TestFiveRegions(t *testing.T) {
 	t.Logf("-regions.seed %d", *seed)
@@ -60,6 +60,7 @@ func TestFiveRegions(t *testing.T) {
 		w.fault(busy, rng)
 	}
 	w.outage(busy, through)
+	w.removal(busy)
 	stop()
 	w.must(g.Wait())
 	t.Logf("what the clients were told, by exit code: %v; %d were killed", c.counts(), c.killed.Load())
@@ -126,6 +127,23 @@ func (w *world) outage(ctx context.Context, through *facade) {
 	w.agent("tokyo", "")
 }
 
+// removal has Milan be removed, although it works and its clients and agent go on: until it has
+// joined again, as new, what it has stored counts for nothing.
+func (w *world) removal(ctx context.Context) {
+	w.Helper()
+	w.Logf("%s is removed", removable)
+	w.removed.Store(true)
+	w.run("us", "region", "remove", removable, "--gone")
+	_ = wait.For(ctx, 5*time.Second) // others take and give names meanwhile
+	records, err := w.regions[removable].operations(w.Context())
+	w.must(err)
+	w.void = records
+	w.Logf("it joins again; %d records of its are void", len(records))
+	w.run("us", "region", "join", removable)
+	w.removed.Store(false)
+	_ = wait.For(ctx, 5*time.Second)
+}
+
 // rests waits until the agents have ended whatever was left behind. Then nothing is half done, and
 // what the clients were told is so.
 func (w *world) rests(c *clients) {
@@ -150,10 +168,10 @@ func (w *world) rests(c *clients) {
 		w.must(err)
 		maps.Copy(records, found)
 	}
-	if wrong := c.kept(records); wrong != "" {
+	if wrong := c.kept(records, w.void); wrong != "" {
 		w.Error(wrong)
 	}
-	if wrong := balanced(records, now["paris"]); wrong != "" {
+	if wrong := balanced(records, w.void, now["paris"]); wrong != "" {
 		w.Error(wrong)
 	}
 	w.Logf("%d operations were asked for; names with an owner: %d", len(records), len(now["paris"]))

@@ -82,7 +82,8 @@ func (s *server) operations(ctx context.Context) (map[string]operation, error) {
 	return all, nil
 }
 
-// snapshot is what a reading has found, by region and key. A region that did not answer is absent.
+// snapshot is what a reading has found, by region and key. A region that did not answer, or was
+// removed, is absent.
 type snapshot map[string]map[string]claim
 
 func (w *world) snapshot(ctx context.Context) snapshot {
@@ -93,7 +94,7 @@ func (w *world) snapshot(ctx context.Context) snapshot {
 	var all sync.WaitGroup
 	for name, s := range w.regions {
 		all.Go(func() {
-			if claims, err := s.claims(ctx); err == nil {
+			if claims, err := s.claims(ctx); err == nil && (name != removable || !w.removed.Load()) {
 				mu.Lock()
 				found[name] = claims
 				mu.Unlock()
@@ -168,7 +169,7 @@ func (w *world) whole(s snapshot) string {
 		for region := range w.regions {
 			c := s[region][key]
 			want := "Held"
-			if region == c.home {
+			if region == c.home && !w.homeless(c) {
 				want = "Real"
 			}
 			if c.owner == "" || c.owner != first.owner || c.phase != want {
@@ -177,6 +178,12 @@ func (w *world) whole(s snapshot) string {
 		}
 	}
 	return ""
+}
+
+// homeless says whether the claim's owner was created in a region before that was removed.
+func (w *world) homeless(c claim) bool {
+	_, was := w.void[c.owner]
+	return was
 }
 
 // names are those of a kind that have an owner, with the owner's operation.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +50,9 @@ type server struct {
 // stock is the region that is an unmodified kube-apiserver; all others are xb servers.
 const stock = "quito"
 
+// removable is the region that is removed. It is the home of no service cluster that works.
+const removable = "milan"
+
 // world is five regions on three continents, and two service clusters.
 type world struct {
 	*testing.T
@@ -62,6 +66,9 @@ type world struct {
 	links    map[string]map[string]*link // by continent and region
 	agents   map[string]*process.Process // by region, with a number behind it
 	hosts    int                         // how many were given out
+
+	removed atomic.Bool          // removable was removed, and has not joined again
+	void    map[string]operation // the records that removable had when it was removed
 }
 
 func newWorld(t *testing.T) *world {
