@@ -26,10 +26,10 @@ var (
 )
 
 // TestFiveRegions: clients on three continents race for the same names, while they, the agents
-// and the servers are killed, regions lose sight of each other, and one is out for a while. No
-// name has two owners at any moment; what clients were told is so; the other regions answer while
-// one is out; one is removed while its clients work, and joins again as new; and in the end nothing is half done, neither in the regions nor on the service
-// clusters.
+// and the servers are killed, regions lose sight of each other, one is out for a while, and one is
+// removed while its clients work, and joins again as new. No name has two owners at any moment;
+// what clients were told is so; the other regions answer while one is out; and in the end nothing
+// is half done, neither in the regions nor on the service clusters.
 func TestFiveRegions(t *testing.T) {
 	t.Logf("-regions.seed %d", *seed)
 	w := newWorld(t)

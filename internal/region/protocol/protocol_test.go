@@ -75,11 +75,7 @@ func TestRoundTrips(t *testing.T) {
 		"records in the centre": {protocol.Layout{Central: true, Register: stored.Central}, 2, 4, 4, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newMemory("eu", "us", stored.Central)
-			for place := range m.objects {
-				m.call(stored.InsertOf(place, twoMembers))
-			}
-			key := stored.Key{Kind: "Account", Name: "a"}
+			m, key := withTwoMembers(), theKey
 			clear(m.trips)
 			p := protocol.Begin(test.layout, "eu", m.call, false)
 			if _, err := p.Create(stored.Operation{ID: stored.OpID{Unique: "a"}, Key: key, Home: "eu"}); err != nil {
