@@ -172,19 +172,18 @@ func (c *clients) counts() map[int]int {
 }
 
 // kept says what a client was told that is not so; records are all operations of all regions,
-// and void those of a region that was removed, of which it may have lost some: an operation that
-// is Pending there was never decided. It is "" if all is so.
+// and void those of a region that was removed, of which it may have lost some. It is "" if all is
+// so.
 func (c *clients) kept(records, void map[string]operation) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range c.told {
 		rec, ok := records[t.operation]
-		old, was := void[t.operation]
-		if was {
+		if old, was := void[t.operation]; was {
 			rec, ok = old, true
 		}
 		switch {
-		case t.code == 2 && was && rec.state == "Pending":
+		case t.code == 2 && t.home == removable && rec.state == "Pending": // in the end, no record that counts is
 		case t.code == 0 && (!ok || rec.state != "Done" || rec.key != t.key):
 			return fmt.Sprintf("a client was told that it is done, and it is not: %+v; the record is %+v", t, rec)
 		case t.code == 2 && ok && rec.state != "Aborted":

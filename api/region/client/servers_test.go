@@ -1,11 +1,16 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
@@ -15,7 +20,8 @@ import (
 	"github.com/xbernetes/xbernetes/internal/region/stored"
 )
 
-// world is three real API servers, eu, us and ap, that are regions.
+// world is three real API servers, eu, us and ap, that are regions. The clock of ap is an hour
+// ahead, and that of us an hour behind.
 type world struct {
 	*testing.T
 	servers map[string]*regiontest.Server
@@ -35,6 +41,9 @@ func newWorld(t *testing.T, central bool) *world {
 	for name, s := range w.servers {
 		w.config.Regions[name] = s.Ready(t)
 	}
+	for name, off := range map[string]time.Duration{"ap": time.Hour, "us": -time.Hour} {
+		w.config.Regions[name].Wrap(func(next http.RoundTripper) http.RoundTripper { return wrongClock{next, off} })
+	}
 	if central {
 		w.config.Register, w.config.Central = "", w.config.Regions["centre"]
 		delete(w.config.Regions, "centre")
@@ -44,6 +53,39 @@ func newWorld(t *testing.T, central bool) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// wrongClock has a server's answers say the time that its clock shows if that is off.
+type wrongClock struct {
+	http.RoundTripper
+	off time.Duration
+}
+
+var stamps = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"`)
+
+func (c wrongClock) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.RoundTripper.RoundTrip(r)
+	if err != nil || r.URL.Query().Get("watch") != "" {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	body = stamps.ReplaceAllFunc(body, func(was []byte) []byte {
+		var at time.Time
+		if err := at.UnmarshalJSON(was); err != nil {
+			return was
+		}
+		return []byte(`"` + at.Add(c.off).UTC().Format(time.RFC3339) + `"`)
+	})
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		resp.Header.Set("Date", date.Add(c.off).Format(http.TimeFormat))
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	resp.Header.Del("Content-Length")
+	return resp, nil
 }
 
 func (w *world) progress(step string) {
