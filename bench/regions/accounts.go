@@ -147,7 +147,7 @@ func superCluster(w *world, r time.Duration) (maker, []*process.Process, func(),
 }
 
 // FacadeMemory measures what a facade takes of memory where 10,000 accounts are: while 16 clients
-// list all of them, and get each.
+// get accounts, and while one lists all of them. Of lists it reads few at once.
 func FacadeMemory(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error) {
 	count := max(accountClients, int(10_000*cfg.Scale))
 	var rows []*measure.Comparison
@@ -161,15 +161,15 @@ func FacadeMemory(ctx context.Context, cfg measure.Config) ([]measure.Comparison
 		return nil, err
 	}
 	defer func() { f.Close() }()
-	take := func(what string, total int, op func(ctx context.Context, client, i int) error) error {
+	take := func(what string, clients, total int, op func(ctx context.Context, client, i int) error) error {
 		fmt.Fprintf(os.Stderr, "regions-memory: %s\n", what)
-		m, err := measure.Drive(ctx, f.Servers, accountClients, total, op)
+		m, err := measure.Drive(ctx, f.Servers, clients, total, op)
 		row := measure.NewComparison(what, "facade")
 		row.Add("facade", m)
 		rows = append(rows, row)
 		return err
 	}
-	err = take(fmt.Sprintf("create %d accounts", count), count, func(ctx context.Context, _, k int) error { return steps[0].do(ctx, &f, fmt.Sprintf("team-%d", k)) })
+	err = take(fmt.Sprintf("create %d accounts", count), accountClients, count, func(ctx context.Context, _, k int) error { return steps[0].do(ctx, &f, fmt.Sprintf("team-%d", k)) })
 	if err != nil {
 		return measure.Values(rows), err
 	}
@@ -177,11 +177,12 @@ func FacadeMemory(ctx context.Context, cfg measure.Config) ([]measure.Comparison
 	if f, err = w.facade(ctx, cfg, 0); err != nil {
 		return measure.Values(rows), err
 	}
-	return measure.Values(rows), errors.Join(
-		take(fmt.Sprintf("get one of %d accounts", count), 1000, func(ctx context.Context, _, k int) error {
+	err = errors.Join(
+		take(fmt.Sprintf("get one of %d accounts", count), accountClients, 1000, func(ctx context.Context, _, k int) error {
 			return send(ctx, &f, http.MethodGet, fmt.Sprintf("accounts/team-%d", k%count), nil)
 		}),
-		take(fmt.Sprintf("list %d accounts", count), 100, func(ctx context.Context, _, _ int) error {
+		take(fmt.Sprintf("list %d accounts", count), 1, 20, func(ctx context.Context, _, _ int) error {
 			return send(ctx, &f, http.MethodGet, "accounts", nil)
 		}))
+	return measure.Values(rows), err
 }
