@@ -32,6 +32,8 @@ type suite struct {
 var suites = []suite{
 	{"etcd-api", etcdapi.BesideEtcd},
 	{"stores", etcdapi.Stores},
+	{"bucket-stores", etcdapi.StoresInBucket},
+	{"etcd-tool", etcdapi.ByTool},
 	{"check-perf", etcdapi.CheckPerf},
 	{"kube-api", kubeapi.Loads},
 	{"s3", etcdapi.OnBucket},

@@ -94,7 +94,7 @@ func putOn(ctx context.Context, s *store.Store, n, total int) (measure.Sample, e
 // ten seconds, and measures what the first gets, beside the sum's throughput.
 func manyWriters(ctx context.Context, cfg measure.Config, b *store.Bucket, dir string, distances []time.Duration, clients int) (measure.Sample, error) {
 	const span = 10 * time.Second
-	all, err := busyTogether(ctx, cfg, b, dir, distances, clients, span)
+	all, err := busyTogether(ctx, cfg, b, dir, distances, clients, span, false)
 	if err != nil {
 		return measure.Sample{}, err
 	}
@@ -106,8 +106,9 @@ func manyWriters(ctx context.Context, cfg measure.Config, b *store.Bucket, dir s
 }
 
 // busyTogether starts writers at the distances given on one journal, and keeps the clients of
-// each busy for so long, from one moment on.
-func busyTogether(ctx context.Context, cfg measure.Config, b *store.Bucket, dir string, distances []time.Duration, clients int, d time.Duration) ([]timeline, error) {
+// each busy for so long, from one moment on. If acquainted is set, each writer has written a
+// record before, as an API server has, so that they know of each other.
+func busyTogether(ctx context.Context, cfg measure.Config, b *store.Bucket, dir string, distances []time.Duration, clients int, d time.Duration, acquainted bool) ([]timeline, error) {
 	var all []*store.Store
 	for i, r := range distances {
 		s, stop, err := b.Writer(ctx, cfg, dir, fmt.Sprintf("writer-%d", i), r)
@@ -120,6 +121,11 @@ func busyTogether(ctx context.Context, cfg measure.Config, b *store.Bucket, dir 
 	for _, s := range all { // a far one takes seconds to open the journal
 		if err := s.Ready(ctx); err != nil {
 			return nil, err
+		}
+		if acquainted {
+			if _, err := putOn(ctx, s, 1, 1); err != nil {
+				return nil, err
+			}
 		}
 	}
 	writers, ctx := errgroup.WithContext(ctx)
@@ -176,21 +182,23 @@ func putsFor(ctx context.Context, s *store.Store, n int, d time.Duration) (timel
 }
 
 // Writers measures eight busy writers of one journal, all as far from the store, while they
-// find their turns and after that. A row has the median of the writers' p50s and the worst of
-// their p99s. It takes a distance that is long beside what processors take, too.
+// find their turns and after that: once as strangers, none of which has written before, and
+// once acquainted. A row has the median of the writers' p50s and the worst of their p99s.
 func Writers(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error) {
-	const name, writers, clients, first, last = "xb, S3", 8, 16, 125, 375 // the last two in round trips
+	const writers, clients, first, last = 8, 16, 125, 375 // the last two in round trips
+	names := map[bool]string{false: "strangers", true: "acquainted"}
 	var rows []*measure.Comparison
 	for _, r := range []time.Duration{80 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond} {
-		begin := measure.NewComparison(fmt.Sprintf("R = %v: %d writers, the first %d R", r, writers, first), name)
-		later := measure.NewComparison(fmt.Sprintf("R = %v: %d writers, from then to %d R", r, writers, last), name)
+		begin := measure.NewComparison(fmt.Sprintf("R = %v: %d writers, the first %d R", r, writers, first), names[true], names[false])
+		later := measure.NewComparison(fmt.Sprintf("R = %v: %d writers, from then to %d R", r, writers, last), names[true], names[false])
 		rows = append(rows, begin, later)
-		for range cfg.Rounds {
-			fmt.Fprintf(os.Stderr, "writers: R = %v\n", r)
+		for i := range 2 * cfg.Rounds {
+			acquainted := i%2 == 1
+			fmt.Fprintf(os.Stderr, "writers: R = %v, %s\n", r, names[acquainted])
 			if err := store.InBucket(ctx, cfg, func(b *store.Bucket, dir string) error {
-				all, err := busyTogether(ctx, cfg, b, dir, slices.Repeat([]time.Duration{r}, writers), clients, last*r)
-				begin.Add(name, ofAll(all, 0, first*r))
-				later.Add(name, ofAll(all, first*r, last*r))
+				all, err := busyTogether(ctx, cfg, b, dir, slices.Repeat([]time.Duration{r}, writers), clients, last*r, acquainted)
+				begin.Add(names[acquainted], ofAll(all, 0, first*r))
+				later.Add(names[acquainted], ofAll(all, first*r, last*r))
 				return err
 			}); err != nil {
 				return measure.Values(rows), err

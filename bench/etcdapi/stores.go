@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -147,6 +148,47 @@ func Stores(ctx context.Context, cfg measure.Config) ([]measure.Comparison, erro
 				fmt.Fprintf(os.Stderr, "stores: round %d, %s\n", round+1, k.Name)
 				if err := roundOn(ctx, cfg, k, storageLoads, these); err != nil {
 					return append(rows, these...), fmt.Errorf("%s: %w", k.Name, err)
+				}
+			}
+		}
+		rows = append(rows, these...)
+	}
+	return rows, nil
+}
+
+// bucketLoads are storageLoads with as many operations as a bucket that is far away has time for.
+var bucketLoads = []load{
+	{"create, 1 client", 1, 200, creates},
+	{"create, 16 clients", 16, 3_000, creates},
+	{"create, 128 clients", 128, 20_000, creates},
+	{"update, 16 clients", 16, 2_000, updates},
+	{"get, linearizable, 16 clients", 16, 4_000, getsOfCreated},
+	{"page of 500 with count, 4 clients", 4, 400, pagesOfCreated},
+	{"list of all keys, 1 client", 1, 10, lists},
+	{"create until a watch saw it", 1, 100, createsSeen},
+}
+
+// StoresInBucket measures, with what API servers ask, xb beside t4, at distances from a bucket
+// in which both store each write before they answer it.
+func StoresInBucket(ctx context.Context, cfg measure.Config) ([]measure.Comparison, error) {
+	var rows []measure.Comparison
+	for _, r := range []time.Duration{0, 30 * time.Millisecond, 80 * time.Millisecond, 150 * time.Millisecond} {
+		these := make([]measure.Comparison, len(bucketLoads))
+		for i, l := range bucketLoads {
+			these[i] = *measure.NewComparison(fmt.Sprintf("R = %v: %s", r, l.name), store.XBBucket.Name, store.T4Bucket.Name)
+		}
+		for round := range cfg.Rounds {
+			for _, p := range []store.Program{store.XBBucket, store.T4Bucket} {
+				fmt.Fprintf(os.Stderr, "bucket-stores: R = %v, round %d, %s\n", r, round+1, p.Name)
+				if err := store.InBucket(ctx, cfg, func(b *store.Bucket, dir string) error {
+					s, stop, err := b.Serve(ctx, cfg, p, dir, "server", r)
+					if err != nil {
+						return err
+					}
+					defer stop()
+					return loadsOn(ctx, cfg, s, p.Name, bucketLoads, these)
+				}); err != nil {
+					return append(rows, these...), fmt.Errorf("%s: %w", p.Name, err)
 				}
 			}
 		}

@@ -46,14 +46,38 @@ func Journal(endpoint string) string {
 	return objectstore.Store{Bucket: bucket, Listen: endpoint}.Journal("bench")
 }
 
-// Writer starts the etcd API on the bucket, round trips away from it.
+// A Program serves an etcd API, and keeps its data in the bucket.
+type Program struct {
+	Name string
+	argv func(cfg measure.Config, dir, endpoint, addr string) []string
+}
+
+// The programs that keep their data in a bucket. Both answer a write once it is stored there.
+var (
+	XBBucket = Program{"xb, S3", func(cfg measure.Config, _, endpoint, addr string) []string {
+		return []string{cfg.XB, "etcd", "--journal", Journal(endpoint), "--listen", addr}
+	}}
+	// A single t4 also keeps a copy on its disk, which it reads from.
+	T4Bucket = Program{"t4, S3", func(cfg measure.Config, dir, endpoint, addr string) []string {
+		return []string{filepath.Join(cfg.Bin, "t4"), "run", "--data-dir", filepath.Join(dir, "t4"), "--listen", addr,
+			"--metrics-addr", network.FreeAddr("127.0.0.1"), "--log-level", "error", "--wal-sync-upload", "true",
+			"--s3-endpoint", "http://" + endpoint, "--s3-bucket", bucket, "--s3-prefix", "t4", "--s3-region", "us-east-1", "--s3-profile", "default"}
+	}}
+)
+
+// Writer starts xb's etcd API on the bucket, round trips away from it.
 func (b *Bucket) Writer(ctx context.Context, cfg measure.Config, dir, name string, r time.Duration) (*Store, func(), error) {
+	return b.Serve(ctx, cfg, XBBucket, dir, name, r)
+}
+
+// Serve starts a program on the bucket, round trips away from it.
+func (b *Bucket) Serve(ctx context.Context, cfg measure.Config, program Program, dir, name string, r time.Duration) (*Store, func(), error) {
 	endpoint, closeDelay, err := measure.Delay(b.Addr, r)
 	if err != nil {
 		return nil, nil, err
 	}
 	addr := network.FreeAddr("127.0.0.1")
-	p, err := measure.Launch(dir, name, b.Env, cfg.XB, "etcd", "--journal", Journal(endpoint), "--listen", addr)
+	p, err := measure.Launch(dir, name, b.Env, program.argv(cfg, dir, endpoint, addr)...)
 	if err != nil {
 		closeDelay()
 		return nil, nil, err

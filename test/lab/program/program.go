@@ -26,6 +26,8 @@ var sources = map[string]struct {
 	"xb":                      {".", "./cmd/xb", false},
 	"etcd":                    {"bench/etcd", "go.etcd.io/etcd/server/v3", false},
 	"kine":                    {"bench/kine", "github.com/k3s-io/kine", false},
+	"t4":                      {"bench/t4", "github.com/t4db/t4/cmd/t4", false},
+	"benchmark":               {"bench/etcdtool", "go.etcd.io/etcd/v3/tools/benchmark", false},
 	"nats-server":             {".", "github.com/nats-io/nats-server/v2", false},
 	"etcdctl":                 {"test/suites", "go.etcd.io/etcd/etcdctl/v3", false},
 	"ginkgo":                  {"test/suites", "github.com/onsi/ginkgo/v2/ginkgo", false},
