@@ -51,6 +51,13 @@ func (x *index) ask() <-chan struct{} {
 	return x.waiting.done
 }
 
+// waits says whether reads wait for a Read to begin.
+func (x *index) waits() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.waiting != nil
+}
+
 // take returns the round of all reads that have asked up to now, or nil if none has. The
 // caller must answer the round.
 func (x *index) take() *round {

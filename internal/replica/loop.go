@@ -48,7 +48,7 @@ const (
 	tick        = 500 * time.Millisecond
 	pruneAtOnce = 512
 	pipeline    = 2 // batches in flight at most, without turns
-	// longRTT is how long a round trip must be for batches to leave apart.
+	// longRTT is how long a round trip must be for batches and Reads to leave apart.
 	longRTT = 10 * time.Millisecond
 )
 
@@ -117,6 +117,7 @@ func (l *loop) serve() error {
 		case <-l.queue.signal:
 		case <-l.index.signal:
 			l.fetch()
+			l.pursue(time.Now())
 		case a := <-l.ended:
 			err = l.onAppended(a)
 		case f := <-l.reads.fetched:

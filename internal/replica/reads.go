@@ -14,8 +14,10 @@ const (
 	fetchLimit = 64
 	// catchUp is how many records a replica that is behind asks for at once. The driver
 	// bounds how many bytes they may hold.
-	catchUp  = 1024
-	pursuers = 2 // Reads at once, while records of other writers are expected
+	catchUp = 1024
+	// pursuers is how many Reads are under way at most: one more than the first while records
+	// of other writers are expected, or linearizable reads wait.
+	pursuers = 2
 	// nearby is how many slots are searched above a slot that turns up empty while the
 	// journal is followed: if a writer took that slot, its next records are close above
 	// it. At the start, every slot is searched that may hold a record.
@@ -78,9 +80,11 @@ func (l *loop) fetch() {
 }
 
 // pursue keeps Reads under way, a part of a round trip apart, while records of other
-// writers are expected.
+// writers are expected. If linearizable reads wait for the end of a Read that began before
+// they asked, pursue begins another one beside it.
 func (l *loop) pursue(now time.Time) {
-	if l.reads.underway == pursuers || !l.expecting(now) {
+	far := l.reads.underway > 0 && l.turns.RTT() >= longRTT
+	if l.reads.underway == pursuers || !l.expecting(now) && !(far && l.index.waits()) {
 		return
 	}
 	pause := l.turns.RTT() / pursuers
