@@ -70,17 +70,17 @@ func (s sink) calls(n *stats.Calls) {
 func (s sink) requests(r *replica.Replica, n *stats.Replica) {
 	const requests = "xb_requests_total"
 	const help = "Requests of the etcd API that may write, by what the caller was told. unknown: it may have happened, or may happen later."
-	s.labelled(requests, help, "outcome", &n.Applied, "applied")
-	s.labelled(requests, help, "outcome", &n.Busy, "busy")
-	s.labelled(requests, help, "outcome", &n.Unavailable, "unavailable")
-	s.labelled(requests, help, "outcome", &n.Unknown, "unknown")
-	s.labelled(requests, help, "outcome", &n.Refused, "refused")
+	s.labelled(requests, help, "outcome", &n.Requests.Applied, "applied")
+	s.labelled(requests, help, "outcome", &n.Requests.Busy, "busy")
+	s.labelled(requests, help, "outcome", &n.Requests.Unavailable, "unavailable")
+	s.labelled(requests, help, "outcome", &n.Requests.Unknown, "unknown")
+	s.labelled(requests, help, "outcome", &n.Requests.Refused, "refused")
 	waiting, bytes := r.Waiting()
 	s.gauge("xb_queue_requests", "Requests that wait to be put in a record.", float64(waiting))
 	s.gauge("xb_queue_bytes", "Weight of the requests that wait to be put in a record.", float64(bytes))
-	s.histogram("xb_record_requests", "Requests in each record of this server.", n.BatchRequests, 1)
-	s.histogram("xb_record_bytes", "Bytes of each record of this server.", n.BatchBytes, 1)
-	s.counter("xb_records_again_total", "Records of this server that were sent again, because their slot was taken or they were void.", &n.Again)
+	s.histogram("xb_record_requests", "Requests in each record of this server.", n.Batches.Requests, 1)
+	s.histogram("xb_record_bytes", "Bytes of each record of this server.", n.Batches.Bytes, 1)
+	s.counter("xb_records_again_total", "Records of this server that were sent again, because their slot was taken or they were void.", &n.Batches.Again)
 	s.counter("xb_linearizable_reads_total", "Linearizable reads that asked the journal. Reads that wait share a question.", &n.ReadsAsked)
 	s.counter("xb_lease_expiries_total", "Ends of leases that this server proposed.", &n.Expiries)
 }
@@ -119,12 +119,12 @@ func (s sink) upkeep(n *stats.Replica) {
 	s.counter("xb_snapshot_stored_bytes_total", "Bytes of the snapshots that were stored, compressed.", &n.Snapshots.Bytes)
 	s.seconds("xb_snapshot_store_duration_seconds", "How long storing a snapshot took.", n.Snapshots.Time)
 	const void = "xb_void_records_total"
-	s.labelled(void, "Records that changed nothing, by reason.", "reason", &n.VoidForeign, "foreign")
-	s.labelled(void, "Records that changed nothing, by reason.", "reason", &n.VoidMalformed, "malformed")
-	s.labelled(void, "Records that changed nothing, by reason.", "reason", &n.VoidUndecodable, "undecodable")
+	s.labelled(void, "Records that changed nothing, by reason.", "reason", &n.Void.Foreign, "foreign")
+	s.labelled(void, "Records that changed nothing, by reason.", "reason", &n.Void.Malformed, "malformed")
+	s.labelled(void, "Records that changed nothing, by reason.", "reason", &n.Void.Undecodable, "undecodable")
 	s.gauge("xb_journal_floor_slot", "The first slot that is not given up for deletion, as far as this server has seen; 0 if it has seen no floor.", float64(n.Floor.Load()))
-	s.counter("xb_trimmed_records_total", "Old records that this server deleted.", &n.Trimmed)
-	s.counter("xb_trim_failures_total", "Deletions of old records that failed.", &n.TrimFailed)
+	s.counter("xb_trimmed_records_total", "Old records that this server deleted.", &n.Trim.Deleted)
+	s.counter("xb_trim_failures_total", "Deletions of old records that failed.", &n.Trim.Failed)
 }
 
 func (s sink) watches(w etcdapi.Watches) {

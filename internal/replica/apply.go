@@ -170,11 +170,11 @@ func (l *loop) onVoid(slot journal.Slot, e entry, cause error) {
 	}
 	switch {
 	case errors.Is(cause, record.ErrForeign):
-		l.counts.VoidForeign.Add(1)
+		l.counts.Void.Foreign.Add(1)
 	case errors.Is(cause, record.ErrMalformed):
-		l.counts.VoidMalformed.Add(1)
+		l.counts.Void.Malformed.Add(1)
 	default:
-		l.counts.VoidUndecodable.Add(1)
+		l.counts.Void.Undecodable.Add(1)
 	}
 	l.log.Warn("void record", "slot", uint64(slot), "error", cause)
 }

@@ -108,9 +108,9 @@ func (b *batch) count(counts *stats.Replica, again bool) {
 	switch {
 	case b.filler():
 	case again:
-		counts.Again.Add(1)
+		counts.Batches.Again.Add(1)
 	default:
-		counts.BatchRequests.Observe(uint64(b.length()))
-		counts.BatchBytes.Observe(uint64(len(b.rec)))
+		counts.Batches.Requests.Observe(uint64(b.length()))
+		counts.Batches.Bytes.Observe(uint64(len(b.rec)))
 	}
 }

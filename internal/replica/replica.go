@@ -230,15 +230,15 @@ func (r *Replica) ProposeTogether(ctx context.Context, reqs ...*mvcc.Request) ([
 func (r *Replica) count(err error) {
 	switch {
 	case err == nil:
-		r.counts.Applied.Add(1)
+		r.counts.Requests.Applied.Add(1)
 	case errors.Is(err, ErrUnknown):
-		r.counts.Unknown.Add(1)
+		r.counts.Requests.Unknown.Add(1)
 	case errors.Is(err, ErrUnavailable):
-		r.counts.Unavailable.Add(1)
+		r.counts.Requests.Unavailable.Add(1)
 	case errors.Is(err, ErrBusy):
-		r.counts.Busy.Add(1)
+		r.counts.Requests.Busy.Add(1)
 	default:
-		r.counts.Refused.Add(1)
+		r.counts.Requests.Refused.Add(1)
 	}
 }
 

@@ -90,12 +90,12 @@ func (l *loop) releaseRecords() {
 func (l *loop) onFloor(below journal.Slot) {
 	l.group.Go(func() error {
 		deleted, err := l.cfg.Store.Trim(l.ctx, below)
-		l.counts.Trimmed.Add(uint64(deleted))
+		l.counts.Trim.Deleted.Add(uint64(deleted))
 		if deleted > 0 {
 			l.log.Info("old records deleted", "count", deleted, "below", uint64(below))
 		}
 		if err != nil && l.ctx.Err() == nil {
-			l.counts.TrimFailed.Add(1)
+			l.counts.Trim.Failed.Add(1)
 			l.log.Warn("old records were not deleted; the next snapshot tries again", "below", uint64(below), "error", err)
 		}
 		// Servers that store snapshots may lack the right to delete older ones.

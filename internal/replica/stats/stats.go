@@ -15,34 +15,45 @@ type Count = atomic.Uint64
 // Replica is what one replica has done since it was made. The replica counts, and
 // anybody may read.
 type Replica struct {
-	Calls Calls
+	Calls     Calls
+	Requests  Requests
+	Batches   Batches
+	Void      Void
+	Snapshots Snapshots
+	Trim      Trim
 
-	// Requests, by the outcome that their callers were told.
-	Applied, Busy, Unavailable, Unknown Count
-	// Refused are the requests that were too large, or came when the replica had ended.
-	Refused Count
 	// ReadsAsked are the linearizable reads that asked the journal, alone or together.
 	ReadsAsked Count
 	// Expiries are the ends of leases that this replica proposed.
 	Expiries Count
 
-	BatchRequests *Histogram // requests in each batch when it was first launched
-	BatchBytes    *Histogram // bytes of its record
+	Known  Count // the last slot that is known to be held, or on its way there
+	TailAt Time  // when the last Read that found the tail began
+	Floor  Count // the first slot that floor records do not give up; 0: none was seen
+}
 
-	// Records that changed nothing, by why.
-	VoidForeign, VoidMalformed, VoidUndecodable Count
-	// Again are the batches of this writer that were launched again, because another
-	// record held their slot or because they were void.
+// Requests are those that were proposed, by the outcome that their callers were told.
+type Requests struct {
+	Applied, Busy, Unavailable, Unknown Count
+	Refused                             Count // too large, or proposed when the replica had ended
+}
+
+// Batches are those of this writer.
+type Batches struct {
+	Requests *Histogram // in each batch when it was first launched
+	Bytes    *Histogram // of its record
+	// Again are the batches that were launched again, because another record held their
+	// slot or because they were void.
 	Again Count
+}
 
-	Snapshots Snapshots
+// Void are the records of any writer that changed nothing, by why.
+type Void struct{ Foreign, Malformed, Undecodable Count }
 
-	Known   Count // the last slot that is known to be held, or on its way there
-	TailAt  Time  // when the last Read that found the tail began
-	Floor   Count // the first slot that floor records do not give up; 0: none was seen
-	Trimmed Count // records that this replica deleted
-	// TrimFailed are the deletions of old records that failed, in part or whole.
-	TrimFailed Count
+// Trim counts deletions of old records by this replica.
+type Trim struct {
+	Deleted Count // records
+	Failed  Count // deletions of several records at once that failed, in part or whole
 }
 
 // Calls are attempts to reach the journal.
@@ -77,7 +88,7 @@ var (
 
 // New returns the counts of a replica that has done nothing.
 func New() *Replica {
-	s := &Replica{BatchRequests: newHistogram(requests), BatchBytes: newHistogram(bytes)}
+	s := &Replica{Batches: Batches{Requests: newHistogram(requests), Bytes: newHistogram(bytes)}}
 	s.Calls.AppendTime, s.Calls.ReadTime = newHistogram(callTimes), newHistogram(callTimes)
 	s.Snapshots.Time = newHistogram(snapshotTimes)
 	return s
