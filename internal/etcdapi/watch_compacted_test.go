@@ -34,4 +34,7 @@ func testWatchFromCompacted(t *testing.T, via way) {
 	if e := events[1]; e.Kv.ModRevision != 4 || e.PrevKv == nil || e.PrevKv.ModRevision != 3 {
 		t.Errorf("the second event is %v", e)
 	}
+	if resp := <-c.Watch(t.Context(), "a", clientv3.WithRev(2)); resp.CompactRevision != 3 {
+		t.Errorf("a watch from below the compacted revision is answered with %+v", resp)
+	}
 }

@@ -20,7 +20,8 @@ import (
 
 // loop owns the state. Its methods run on one goroutine, which alone changes the state and
 // the fields below. Calls on the journal run beside that goroutine and report back by
-// channels.
+// channels. Each field keeps its own invariants; the loop passes events and records from
+// one to the other.
 type loop struct {
 	*Replica
 	ctx   context.Context // of the goroutines beside the loop

@@ -35,7 +35,7 @@ func besieged(t *testing.T, change func(*Config), test func(t *testing.T, a *fak
 		a.service("shop", "web", "10.0.0.1")
 		evil.lease("evil")
 		p := start(t, "a", a.config(), func(cfg *Config) {
-			cfg.Trust = nil
+			cfg.Model.Trust = nil
 			cfg.Workers = 1 // what was published first is decided about first
 			meet(cfg)
 			if change != nil {
@@ -242,7 +242,7 @@ func TestHostileEndpoints(t *testing.T) {
 // TestPeerNamespaces: a peer publishes for the namespaces that it is given, and what
 // was used of it in others goes.
 func TestPeerNamespaces(t *testing.T) {
-	trust := func(cfg *Config) { cfg.Trust = model.Trusts{"evil": {Namespaces: []string{"shop"}}} }
+	trust := func(cfg *Config) { cfg.Model.Trust = model.Trusts{"evil": {Namespaces: []string{"shop"}}} }
 	besieged(t, trust, func(t *testing.T, a *fakeAPI, evil hostile, _ *process) {
 		a.apply(spaces, "", "pay", `{}`)
 		a.apply(services, "pay", "old", `{"metadata": {"labels": {"servicesync.xbernetes.io/replica-of": "evil"}}, "spec": {"type": "ClusterIP", "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}}`)

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -43,17 +42,9 @@ type Config struct {
 	// the same time must have different ones; a process that is started again should
 	// keep its own. Empty: there is no other process, and no leader is elected.
 	Identity string
-	// Scope and the fields after it are those of model.Config.
-	Scope            model.Scope
-	CreateNamespaces bool
-	MinReady         intstr.IntOrString
-	StableFor        time.Duration
-	Endpoints        bool
-	ExportedOnly     bool
-	// Trust is what each peer may do. The addresses that are this cluster's own are
-	// added to it.
-	Trust model.Trusts
-	Carry model.Carry
+	// Model is what holds for all Services. What it says of one cluster (Cluster,
+	// Namespace, Families and Reserved) is set for each of the Clusters.
+	Model model.Config
 	// Forget names clusters whose replicas and endpoints are all to be removed.
 	Forget []string
 	// Lease is how long after the last renewal peers still count this cluster as alive.
@@ -200,14 +191,12 @@ func (t *term) lead(ctx context.Context) error {
 // site is the cluster as the model and the peers are configured for it.
 func (t *term) site(ctx context.Context) (*site, error) {
 	addresses := preflight.ReadAddresses(ctx, t.own, t.cluster.PodRanges, t.log)
+	cfg := t.cfg.Model
+	cfg.Cluster, cfg.Namespace, cfg.Families = model.ClusterID(t.cluster.Name), t.namespace, addresses.Families
+	cfg.Reserved = slices.Concat(addresses.Pods, addresses.Services, addresses.Servers)
 	return newSite(&site{
-		model: model.Config{
-			Cluster: model.ClusterID(t.cluster.Name), Namespace: t.namespace, Scope: t.cfg.Scope,
-			CreateNamespaces: t.cfg.CreateNamespaces, Families: addresses.Families, MinReady: t.cfg.MinReady,
-			StableFor: t.cfg.StableFor, Endpoints: t.cfg.Endpoints, ExportedOnly: t.cfg.ExportedOnly,
-			Trust: t.cfg.Trust, Carry: t.cfg.Carry, Reserved: slices.Concat(addresses.Pods, addresses.Services, addresses.Servers),
-		},
-		own: t.own, publications: t.publications, workers: t.cfg.Workers, log: t.log, metrics: t.metrics,
+		model: cfg,
+		own:   t.own, publications: t.publications, workers: t.cfg.Workers, log: t.log, metrics: t.metrics,
 		standing: standing{podRanges: addresses.ForLease(), rights: t.rights},
 	}, t.cfg.Lease, roster.Config{
 		Source: t.cfg.Peers(t.cluster, t.own.Kube), Pace: t.cfg.Pace, Namespace: t.cfg.Namespace, Forgotten: forgotten(t.cfg.Forget),
@@ -226,6 +215,6 @@ func forgotten(names []string) map[model.ClusterID]bool {
 func (t *term) preflight() *preflight.Cluster {
 	return &preflight.Cluster{
 		Own: t.own, Publications: t.publications, Namespace: t.namespace, Shared: t.cfg.Store != nil,
-		CreateNamespaces: t.cfg.CreateNamespaces, Endpoints: t.cfg.Endpoints, Log: t.log,
+		CreateNamespaces: t.cfg.Model.CreateNamespaces, Endpoints: t.cfg.Model.Endpoints, Log: t.log,
 	}
 }

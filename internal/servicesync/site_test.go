@@ -202,7 +202,7 @@ func start(t *testing.T, name string, own *rest.Config, change func(*Config)) *p
 		Clusters: []access.Cluster{{Name: name, Config: own, PodRanges: []string{"10.255.0.0/16"}}},
 		Peers:    func(access.Cluster, kubernetes.Interface) peers.Source { return peers.Fixed() },
 		// Nothing in these tests waits for a lease to run out.
-		Trust:     model.Trusts{model.Everybody: {Selector: true}}, // heirs in these tests are asked by others
+		Model:     model.Config{Trust: model.Trusts{model.Everybody: {Selector: true}}}, // heirs in these tests are asked by others
 		Namespace: "sync", Lease: time.Hour, Workers: 4, Pace: access.Pace{QPS: -1}, Version: "test",
 		Metrics: p.metrics, Logger: slog.New(slog.NewTextHandler(io.MultiWriter(&p.log, t.Output()), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -386,7 +386,7 @@ func TestEndpointsAreRepaired(t *testing.T) {
 	both := reads(map[string]*rest.Config{"a": a.config(), "b": b.config()})
 	start(t, "a", a.config(), both)
 	start(t, "b", b.config(), func(cfg *Config) {
-		cfg.Endpoints = true
+		cfg.Model.Endpoints = true
 		both(cfg)
 	})
 	object := target{collection: "api/v1/endpoints", namespace: "shop", name: "web"}

@@ -40,15 +40,25 @@ type Options struct {
 	MaxOwnBody      int64         // bytes of an answer to the gateway itself, except for watches; 64 MiB
 	MaxOwnDecoded   int64         // bytes of such an answer, or of one event of a watch, once decoded; 128 MiB
 
-	CheckInterval time.Duration // between health checks of a healthy endpoint; 10 s
-	RetryInterval time.Duration // between health checks of any other endpoint; 1 s
-	CheckTimeout  time.Duration // for one health check; 3 s
-	CheckFailures int           // checks in a row that fail before a healthy endpoint is held to be down; 2
-
-	EjectAfter int           // callers' requests that fail in a row before an endpoint is set aside; 5
-	EjectFor   time.Duration // how long the first ejection lasts; 10 s. Each further one lasts twice as long, up to 5 min
+	Checks   Checks
+	Ejection Ejection
 
 	clock func() time.Time // for tests
+}
+
+// Checks say how the health of endpoints is checked. Each has a default.
+type Checks struct {
+	Interval time.Duration // between checks of a healthy endpoint; 10 s
+	Retry    time.Duration // between checks of any other endpoint; 1 s
+	Timeout  time.Duration // for one check; 3 s
+	Failures int           // checks in a row that fail before a healthy endpoint is held to be down; 2
+}
+
+// Ejection says when an endpoint is set aside because of callers' requests. Each field has
+// a default.
+type Ejection struct {
+	After int           // requests that fail in a row; 5
+	For   time.Duration // how long the first ejection lasts; 10 s. Each further one lasts twice as long, up to 5 min
 }
 
 func (o Options) withDefaults() Options {
@@ -58,12 +68,12 @@ func (o Options) withDefaults() Options {
 	o.MaxTries = cmp.Or(o.MaxTries, 3)
 	o.MaxOwnBody = cmp.Or(o.MaxOwnBody, 64<<20)
 	o.MaxOwnDecoded = cmp.Or(o.MaxOwnDecoded, 128<<20)
-	o.CheckInterval = cmp.Or(o.CheckInterval, 10*time.Second)
-	o.RetryInterval = cmp.Or(o.RetryInterval, time.Second)
-	o.CheckTimeout = cmp.Or(o.CheckTimeout, 3*time.Second)
-	o.CheckFailures = cmp.Or(o.CheckFailures, 2)
-	o.EjectAfter = cmp.Or(o.EjectAfter, 5)
-	o.EjectFor = cmp.Or(o.EjectFor, 10*time.Second)
+	o.Checks.Interval = cmp.Or(o.Checks.Interval, 10*time.Second)
+	o.Checks.Retry = cmp.Or(o.Checks.Retry, time.Second)
+	o.Checks.Timeout = cmp.Or(o.Checks.Timeout, 3*time.Second)
+	o.Checks.Failures = cmp.Or(o.Checks.Failures, 2)
+	o.Ejection.After = cmp.Or(o.Ejection.After, 5)
+	o.Ejection.For = cmp.Or(o.Ejection.For, 10*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -140,7 +150,7 @@ func New(name string, spec v1alpha1.RemoteAPIServerSpec, creds Credentials, opts
 	if b.connections, err = newConnections(spec, opts); err != nil {
 		return nil, fmt.Errorf("register server %q: %w", name, err)
 	}
-	b.endpoints = endpoints.New(bases, endpoints.Ejection{After: opts.EjectAfter, First: opts.EjectFor, Most: 5 * time.Minute})
+	b.endpoints = endpoints.New(bases, endpoints.Ejection{After: opts.Ejection.After, First: opts.Ejection.For, Most: 5 * time.Minute})
 	return b, nil
 }
 

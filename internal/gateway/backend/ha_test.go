@@ -206,7 +206,7 @@ func TestCallersSpread(t *testing.T) {
 
 // TestEjection walks through the life of an endpoint that fails.
 func TestEjection(t *testing.T) {
-	b := newBackend(t, v1alpha1.RemoteAPIServerSpec{Endpoints: []string{"https://a", "https://b"}}, nil, Options{EjectAfter: 3, EjectFor: time.Second})
+	b := newBackend(t, v1alpha1.RemoteAPIServerSpec{Endpoints: []string{"https://a", "https://b"}}, nil, Options{Ejection: Ejection{After: 3, For: time.Second}})
 	now := time.Unix(0, 0)
 	e := b.endpoints
 	preferred := func() *endpoints.Endpoint { return e.Order("alice", now)[0] }
@@ -258,7 +258,7 @@ func TestEjection(t *testing.T) {
 		}
 	}
 
-	single := newBackend(t, v1alpha1.RemoteAPIServerSpec{URL: "https://a"}, nil, Options{EjectAfter: 1})
+	single := newBackend(t, v1alpha1.RemoteAPIServerSpec{URL: "https://a"}, nil, Options{Ejection: Ejection{After: 1}})
 	if single.endpoints.Failed(single.endpoints.All[0], "", now) {
 		t.Error("the only endpoint was set aside")
 	}
@@ -267,7 +267,7 @@ func TestEjection(t *testing.T) {
 func TestEjectionByRequests(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[EventKind]int{}
-	first, _, b, gw := replicas(t, Options{EjectAfter: 3, EjectFor: time.Hour, Observe: func(e Event) {
+	first, _, b, gw := replicas(t, Options{Ejection: Ejection{After: 3, For: time.Hour}, Observe: func(e Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[e.Kind]++
@@ -319,7 +319,7 @@ func run(t *testing.T, b *Backend) {
 }
 
 func TestHealthChecks(t *testing.T) {
-	quick := Options{CheckInterval: 2 * time.Millisecond, RetryInterval: time.Millisecond}
+	quick := Options{Checks: Checks{Interval: 2 * time.Millisecond, Retry: time.Millisecond}}
 	first, second, b, gw := replicas(t, quick)
 	if h := b.Health(); !h.Available || h.Checked {
 		t.Errorf("before any check: %+v", h)

@@ -47,10 +47,10 @@ func (c *checker) run(ctx context.Context) {
 			b.log.Info("endpoint state changed", "endpoint", ep.Base.Host, "from", before, "to", state, "error", why)
 		}
 		b.observe(Event{Kind: Checked, Endpoint: ep.Base.Host, State: state})
-		// However many requests fail and kick, RetryInterval passes between two checks.
-		pause(ctx, b.opts.RetryInterval, nil)
+		// However many requests fail and kick, Checks.Retry passes between two checks.
+		pause(ctx, b.opts.Checks.Retry, nil)
 		if state == endpoints.Healthy && c.failures == 0 {
-			pause(ctx, b.opts.CheckInterval-b.opts.RetryInterval, ep.Kick)
+			pause(ctx, b.opts.Checks.Interval-b.opts.Checks.Retry, ep.Kick)
 		}
 	}
 }
@@ -68,14 +68,14 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 }
 
 // judge returns the state after a check. A healthy endpoint stays healthy until
-// CheckFailures checks in a row have failed.
+// Checks.Failures checks in a row have failed.
 func (c *checker) judge(found endpoints.State) endpoints.State {
 	if found == endpoints.Healthy {
 		c.failures = 0
 		return endpoints.Healthy
 	}
 	c.failures++
-	if c.endpoint.State() == endpoints.Healthy && c.failures < c.backend.opts.CheckFailures {
+	if c.endpoint.State() == endpoints.Healthy && c.failures < c.backend.opts.Checks.Failures {
 		return endpoints.Healthy
 	}
 	return found
@@ -85,7 +85,7 @@ func (c *checker) judge(found endpoints.State) endpoints.State {
 // asks for /healthz, and then for /version, where any answer but a server error will do.
 func (c *checker) check(ctx context.Context) (s endpoints.State, why string, latency time.Duration) {
 	b := c.backend
-	ctx, cancel := context.WithTimeout(ctx, b.opts.CheckTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.opts.Checks.Timeout)
 	defer cancel()
 	for _, path := range []string{"/readyz", "/healthz", "/version"} {
 		start := time.Now()

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,30 +39,18 @@ type Peer struct {
 	// standingChanged is called by follow when the standing has changed.
 	standingChanged func(before, now standing)
 
-	mu     sync.Mutex
-	memory memory
-	faults map[string]string // by the kind of object: why reading it fails, for people
-	said   string            // the fault that was logged last
-	last   standing          // the newest standing that standingChanged was called with
-	// passed are other standings that decisions were made on since that call.
-	// Invariant: last is not in it.
-	passed map[standing]bool
-}
+	faults    faults
+	standings standings
 
-// standing is what holds for all Services of a peer. When it changes, Services that were
-// decided on the old standing are decided again.
-type standing struct {
-	health    clusterset.Health
-	synced    bool
-	confirmed bool
-	reads     bool
+	mu     sync.Mutex
+	memory memory // guarded by mu
 }
 
 // newPeer makes the informers of a peer. Nothing is read before run.
 func (r *Roster) newPeer(id clusterset.ID, found peers.Peer, a *access.API, m memory) (*Peer, error) {
 	p := &Peer{
 		id: id, own: r.Own, origin: found.Origin, fingerprint: found.Fingerprint, namespace: found.Namespace, memory: m,
-		log: r.Log.With("peer", string(id)), faults: make(map[string]string), passed: make(map[standing]bool), nudged: make(chan struct{}, 1),
+		log: r.Log.With("peer", string(id)), nudged: make(chan struct{}, 1),
 	}
 	p.standingChanged = func(before, now standing) { r.standingChanged(p, before, now) }
 	namespace, changed := found.Namespace, r.Events.Changed
@@ -138,7 +124,7 @@ func (p *Peer) run(ctx context.Context) error {
 func (p *Peer) follow(ctx context.Context) {
 	for {
 		now, until := p.standing(time.Now())
-		for _, before := range p.replaceStanding(now) {
+		for _, before := range p.standings.replace(now) {
 			p.standingChanged(before, now)
 		}
 		wait := time.Minute
@@ -161,29 +147,10 @@ func (p *Peer) follow(ctx context.Context) {
 	}
 }
 
-// replaceStanding makes now the last standing. It returns the other standings that decisions may
-// have been made on since the last turn.
-func (p *Peer) replaceStanding(now standing) []standing {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.passed[p.last] = true
-	delete(p.passed, now)
-	before := slices.Collect(maps.Keys(p.passed))
-	clear(p.passed)
-	p.last = now
-	return before
-}
-
 // decided notes the standing that a decision was made on. Even if the standing changes
 // back before follow sees it, follow has those Services decided again.
 func (p *Peer) decided(on standing) {
-	p.mu.Lock()
-	odd := on != p.last && !p.passed[on]
-	if odd {
-		p.passed[on] = true
-	}
-	p.mu.Unlock()
-	if odd {
+	if p.standings.decided(on) {
 		p.nudge()
 	}
 }
@@ -230,47 +197,19 @@ func (p *Peer) asked(what string) func(error) {
 	}
 }
 
-// mostSaid is the greatest length of a fault in the log and in the lease.
-const mostSaid = 500
-
 // fail notes why a part of the peer cannot be read; "" if it can. It logs only changes.
 func (p *Peer) fail(part, why string) {
-	if len(why) > mostSaid { // it may quote what the peer sent
-		why = strings.ToValidUTF8(why[:mostSaid], "") + "…"
-	}
-	p.mu.Lock()
-	if why == "" {
-		delete(p.faults, part)
-	} else {
-		p.faults[part] = why
-	}
-	now := p.fault()
-	was := p.said
-	p.said = now
-	p.mu.Unlock()
-	switch {
-	case now == was:
-	case now != "":
-		p.log.Warn("peer cannot be read; the others are not affected", "reason", now, "origin", p.origin)
+	switch fault, changed := p.faults.set(part, why); {
+	case !changed:
+	case fault != "":
+		p.log.Warn("peer cannot be read; the others are not affected", "reason", fault, "origin", p.origin)
 	default:
 		p.log.Info("peer is read again", "origin", p.origin)
 	}
 }
 
-// fault returns one of the faults, the same one for the same set. p.mu is held.
-func (p *Peer) fault() string {
-	if len(p.faults) == 0 {
-		return ""
-	}
-	return p.faults[slices.Min(slices.Collect(maps.Keys(p.faults)))]
-}
-
 // faulty reports whether a fault is known that keeps the peer from being read.
-func (p *Peer) faulty() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.faults) > 0
-}
+func (p *Peer) faulty() bool { return p.faults.first() != "" }
 
 // lease returns the peer's lease; nil if none was read.
 func (p *Peer) lease() *v1alpha1.ClusterLease { return p.leases.Get(p.namespace, string(p.id)) }
@@ -336,10 +275,6 @@ func (p *Peer) standing(now time.Time) (standing, time.Time) {
 	return standingOf(peerState.Peer(p.own, now, clusterset.Published{})), until
 }
 
-func standingOf(p clusterset.Peer) standing {
-	return standing{p.Health, p.Synced, p.Confirmed, p.Reads}
-}
-
 // state returns the peer's state in the word that people see.
 func (p *Peer) state(health clusterset.Health) string {
 	p.mu.Lock()
@@ -354,6 +289,6 @@ func (p *Peer) status(now time.Time) v1alpha1.PeerStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := statusOf(p.id, p.memory, health)
-	s.Message = p.fault()
+	s.Message = p.faults.first()
 	return s
 }

@@ -191,7 +191,9 @@ created here, unless --allow says so. See docs/servicesync.md.`,
 // config is what the flags and the environment say.
 func (f *flags) config(fs *pflag.FlagSet, log *slog.Logger) (cfg servicesync.Config, err error) {
 	cfg = servicesync.Config{
-		CreateNamespaces: f.create, StableFor: f.stableFor, Endpoints: f.endpoints, ExportedOnly: f.exported,
+		Model: model.Config{
+			Scope: f.scopeIn(fs), CreateNamespaces: f.create, StableFor: f.stableFor, Endpoints: f.endpoints, ExportedOnly: f.exported,
+		},
 		Forget: f.forget, Lease: f.lease, Workers: f.workers,
 		Pace:    access.Pace{QPS: f.qps, Burst: f.burst},
 		Version: f.version, Logger: log,
@@ -203,14 +205,13 @@ func (f *flags) config(fs *pflag.FlagSet, log *slog.Logger) (cfg servicesync.Con
 	if cfg.Store, err = f.storeConfig(); err != nil {
 		return cfg, err
 	}
-	cfg.Scope = f.scopeIn(fs)
-	if cfg.MinReady, err = f.checked(); err != nil {
+	if cfg.Model.MinReady, err = f.checked(); err != nil {
 		return cfg, err
 	}
-	if cfg.Trust, err = f.trust.Trusts(); err != nil {
+	if cfg.Model.Trust, err = f.trust.Trusts(); err != nil {
 		return cfg, err
 	}
-	if cfg.Carry, err = f.trust.Carried(); err != nil {
+	if cfg.Model.Carry, err = f.trust.Carried(); err != nil {
 		return cfg, err
 	}
 	if cfg.Identity, err = f.leaseHolder(); err != nil {
