@@ -64,11 +64,12 @@ gateway: build ## Run the gateway's end-to-end tests, Kubernetes' own among them
 bench: build ## Measure against etcd and kube-apiserver, side by side
 	bench/run
 
-generate: ## Write what is made from the code: deep copies, CRDs, docs/reference.md
+generate: ## Write what is made from the code: deep copies, CRDs, docs/reference.md; and plots of docs/benchmarks
 	for d in api/*/v*; do $(TOOL) controller-gen object crd paths=./$$d output:object:dir=$$d output:crd:dir=$$d || exit 1; done
 	cat api/servicesync/v1alpha1/*.yaml >deploy/servicesync/crds.yaml
 	rm api/aggregation/v1alpha1/*_reservations.yaml # the gateway serves them, and nothing stores them
 	$(GO) test ./cmd/xb -run TestReference -update
+	cd bench && $(GO) run ./plots ../docs/benchmarks
 
 check: ## Everything that CI runs
 	RACE=1 $(MAKE) test

@@ -225,8 +225,8 @@ func (t *Turns) lead(r *roster) journal.Slot {
 func (t *Turns) Aim(now time.Time, free func(journal.Slot) bool) journal.Slot {
 	m := &t.meter
 	pass := m.slotsWithin(now.Sub(m.seen) + m.rtt/2)
-	quiet := now.Sub(t.appliedAt[t.last%brisk]) > 2*m.rtt && now.Sub(m.lostAt) > 3*m.rtt
-	calm := m.losses < crowded || quiet
+	rested := now.Sub(t.appliedAt[t.last%brisk]) > 2*m.rtt && now.Sub(m.lostAt) > 3*m.rtt
+	calm := m.losses < crowded || rested
 	if calm && pass < 1 {
 		return t.last + 1
 	}
