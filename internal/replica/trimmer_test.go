@@ -2,7 +2,14 @@ package replica
 
 import (
 	"testing"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/xbernetes/xbernetes/internal/journal"
+	"github.com/xbernetes/xbernetes/internal/mvcc"
+	"github.com/xbernetes/xbernetes/internal/record"
+	"github.com/xbernetes/xbernetes/internal/replica/agreement"
 	"github.com/xbernetes/xbernetes/internal/snapshot"
 )
 
@@ -47,5 +54,26 @@ func TestTrimmer(t *testing.T) {
 	var guest trimmer
 	if guest.agreed(7, [32]byte{}) || guest.agreed(8, [32]byte{}) {
 		t.Error("a replica that may not trim counts snapshots")
+	}
+}
+
+// TestTrimWaitsForAnotherReplica: while others write, records are given up only once another
+// replica has computed the hash of the snapshot that replaces them.
+func TestTrimWaitsForAnotherReplica(t *testing.T) {
+	now := time.Now()
+	l := besideAFastWriter(time.Millisecond, now, now)
+	l.state, l.agreement, l.trim, l.group = mvcc.New(), agreement.New(1), trimmer{allowed: true}, new(errgroup.Group)
+	for slot := journal.Slot(7); slot < 7+snapshot.Keep; slot++ {
+		hash := [32]byte{byte(slot)}
+		l.agreement.Computed(slot, hash)
+		l.agreement.Marked(agreement.Mark{SnapshotMark: record.SnapshotMark{Slot: slot, Hash: hash}, Writer: 1})
+		l.trim.agreed(slot, hash)
+	}
+	if _, ok := l.trim.oldest(); !ok {
+		t.Fatal("no snapshot is old enough")
+	}
+	l.releaseRecords()
+	if l.trim.working {
+		t.Error("records are given up for a snapshot that only this replica knows")
 	}
 }
